@@ -1,0 +1,215 @@
+"""Holds two answers beside each other: the first aspect that differs, from robust to strict.
+
+The comparison is the same for any two Targets. Equal answers cost one equality test; only a difference is looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from oracle.allocator import Allocator
+from oracle.groups import Group, Mamba
+from oracle.trace import REFUSED, Audit, Call, Difference, Observation, Row, Rows
+
+
+def situation(call: Call | None, allocator: Allocator, before: Rows | None) -> tuple[str, ...]:
+    """What is special about a call; part of the fingerprint, so that two defects of one rule are told apart."""
+    if call is None:
+        return ()
+    tags = []
+    if before is None or not any(before):
+        tags.append("first")
+    if call.external:
+        tags.append("async" if call.new == 0 else "sync")
+    elif call.request in allocator.adopted:
+        tags.append("loaded")
+    elif call.waiting and "first" not in tags:
+        tags.append("session")
+    return tuple(tags)
+
+
+def _nulls(row: Row) -> tuple[bool, ...]:
+    return tuple(block == 0 for block in row)
+
+
+def _aspects(expected: Observation, observed: Observation) -> list[tuple[str, int | None]]:
+    """Every aspect in which two observations differ, with the group."""
+    if expected.outcome != observed.outcome:
+        return [("outcome", None)]
+    found: list[tuple[str, int | None]] = []
+    for aspect, look in (("columns", len), ("nulls", _nulls)):
+        for index, (ours, theirs) in enumerate(zip(expected.rows, observed.rows, strict=True)):
+            if look(ours) != look(theirs):  # type: ignore[operator]
+                found.append((aspect, index))
+                break
+    if expected.free != observed.free:
+        found.append(("free", None))
+    for index, (ours, theirs) in enumerate(zip(expected.rows, observed.rows, strict=True)):
+        if ours != theirs:
+            found.append(("ids", index))
+            break
+    if expected.new != observed.new:
+        found.append(("ids", None))
+    return found
+
+
+def observations(
+    expected: Observation,
+    observed: Observation,
+    aspects: Collection[str],
+    allocator: Allocator,
+    step: int,
+    call: Call | None,
+    before: Rows | None,
+    zeroing: bool = False,
+) -> Difference | None:
+    """The first difference among `aspects`, or None. `before`: the row before the call."""
+    if expected == observed:
+        return None
+    groups = allocator.setting.groups
+    for aspect, index in _aspects(expected, observed):
+        if zeroing and aspect == "ids":
+            aspect = "zeroing"
+        if aspect not in aspects:
+            continue
+        return _describe(aspect, index, expected, observed, allocator, groups, step, call, before)
+    return None
+
+
+def _describe(
+    aspect: str,
+    index: int | None,
+    expected: Observation,
+    observed: Observation,
+    allocator: Allocator,
+    groups: tuple[Group, ...],
+    step: int,
+    call: Call | None,
+    before: Rows | None,
+) -> Difference:
+    kind = groups[index].kind if index is not None else "pool"
+    rule, sign, detail = "A2", "other", ""
+    ours, theirs = str(expected.outcome), str(observed.outcome)
+    if aspect == "outcome":
+        rule, sign, kind = _outcome_rule(expected, observed, allocator, groups, call)
+        detail = "" if call is None or before is None else gate_detail(allocator, call, before)
+    elif aspect in ("columns", "nulls", "ids") and index is not None:
+        ours, theirs = show_row(expected.rows[index]), show_row(observed.rows[index])
+        if aspect == "columns":
+            rule, sign, detail = _columns_rule(expected, observed, allocator, index, call, before)
+        elif aspect == "nulls":
+            rule = "A14"
+            missing = observed.rows[index].count(0) - expected.rows[index].count(0)
+            sign = "more" if missing > 0 else "less" if missing < 0 else "other"
+            if expected.outcome == observed.outcome == REFUSED and allocator.refused_by == "gate" and missing > 0:
+                # removal comes after the gate: the target passed it and was refused by the test
+                rule, sign, kind = "A13", "passed the gate", _recycling(groups)
+                detail = "" if call is None or before is None else gate_detail(allocator, call, before)
+        else:
+            rule = "A3"
+    elif aspect == "free":
+        ours, theirs = f"{expected.free} free", f"{observed.free} free"
+        sign = "more" if observed.free > expected.free else "less"
+    elif aspect == "zeroing":
+        rule, ours, theirs = "A60", show_row(expected.new[0]), show_row(observed.new[0])
+    else:
+        rule, ours, theirs = "A20", " ".join(map(show_row, expected.new)), " ".join(map(show_row, observed.new))
+    return Difference(
+        aspect=aspect,
+        step=step,
+        group=index,
+        kind=kind,
+        rule=rule,
+        sign=sign,
+        expected=ours,
+        observed=theirs,
+        detail=detail,
+        tags=situation(call, allocator, before),
+    )
+
+
+def _outcome_rule(
+    expected: Observation,
+    observed: Observation,
+    allocator: Allocator,
+    groups: tuple[Group, ...],
+    call: Call | None,
+) -> tuple[str, str, str]:
+    """Rule, sign and kind of a different outcome. Which group it is cannot be seen: all that may be."""
+    if observed.outcome.startswith("error:") or (allocator.refused_by == "test" and _loads_a_state(call, groups)):
+        mamba = "mamba_align" if _loads_a_state(call, groups) else "pool"
+        return "A15", observed.outcome, mamba
+    if expected.outcome == REFUSED and allocator.refused_by == "gate":
+        return "A13", "granted", _recycling(groups)
+    return "A16", observed.outcome, "pool"
+
+
+def _recycling(groups: tuple[Group, ...]) -> str:
+    """The kinds that the gate counts by their cap; which of them it is cannot be seen."""
+    return "+".join(sorted({group.kind for group in groups if group.recycles})) or "pool"
+
+
+def _loads_a_state(call: Call | None, groups: tuple[Group, ...]) -> bool:
+    """A call that adopts a loaded state of an align group and goes on from it."""
+    align = any(isinstance(group, Mamba) and group.mode == "align" for group in groups)
+    return call is not None and call.external > 0 and call.new > 0 and align
+
+
+def _columns_rule(
+    expected: Observation,
+    observed: Observation,
+    allocator: Allocator,
+    index: int,
+    call: Call | None,
+    before: Rows | None,
+) -> tuple[str, str, str]:
+    count = len(observed.rows[index])
+    sign = "more" if count > len(expected.rows[index]) else "less"
+    if call is None or before is None:
+        return "A19", sign, ""
+    reason = allocator.reasons(call, before)[index]
+    lines = [str(reason), *reason.blame(count)]
+    return reason.formula.name.split()[0], sign, "\n".join(lines)
+
+
+def gate_detail(allocator: Allocator, call: Call, before: Rows) -> str:
+    """What the gate (or the test) counted, group by group."""
+    lines = []
+    reasons = allocator.gate_reasons(call, before) if call.full_sequence_must_fit else allocator.reasons(call, before)
+    for group, reason in zip(allocator.setting.groups, reasons, strict=True):
+        lines.append(f"{group.kind}: {reason}")
+    return "\n".join(lines)
+
+
+def show_row(row: Row) -> str:
+    """A row as the specs write it: [1 2 0 3]."""
+    return "[" + " ".join(map(str, row)) + "]"
+
+
+def audits(expected: Audit, observed: Audit, aspects: Collection[str], step: int) -> Difference | None:
+    """The first difference of two audits."""
+    if expected == observed:
+        return None
+    base = {"step": step, "group": None, "kind": "pool"}
+    if expected.rows != observed.rows and "ids" in aspects:
+        for request in sorted({*expected.rows, *observed.rows}):
+            ours, theirs = expected.rows.get(request), observed.rows.get(request)
+            if ours != theirs and any(ours or ()) | any(theirs or ()):
+                return Difference(
+                    aspect="ids",
+                    rule="A2",
+                    sign="other",
+                    expected=f"request {request}: {ours}",
+                    observed=f"request {request}: {theirs}",
+                    **base,  # type: ignore[arg-type]
+                )
+    if expected.free_order != observed.free_order and "order" in aspects:
+        return Difference(
+            aspect="order",
+            rule="A5",
+            sign="other",
+            expected=show_row(expected.free_order),
+            observed=show_row(observed.free_order),
+            **base,  # type: ignore[arg-type]
+        )
+    return None

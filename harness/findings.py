@@ -1,0 +1,115 @@
+"""Declared findings: differences that are known, argued, and bound to the releases that show them.
+
+One folder each under reports/: `finding.json` (what it matches, which law or promise breaks, in which releases),
+`trace.json` (the shortest trace), `report.md` (the argument) and `repro.py` (vLLM alone). A difference that a finding
+matches is counted, not failed; a finding that no longer reproduces is an error of the declaration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cattrs
+from attrs import frozen
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from harness import tracefile
+from oracle.errors import SlotcheckError
+from oracle.trace import Difference, Trace
+
+
+class FindingError(SlotcheckError):
+    """A declaration under reports/ that cannot be read."""
+
+
+@frozen(kw_only=True)
+class Match:
+    """A pattern of differences; each list names what is allowed, an empty one allows everything."""
+
+    aspect: str
+    rule: str
+    signs: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    tags: tuple[tuple[str, ...], ...] = ()
+
+    def fits(self, difference: Difference) -> bool:
+        """Whether the difference is one of these. Of several kinds that cannot be told apart, all must be allowed."""
+        return (
+            difference.aspect == self.aspect
+            and difference.rule == self.rule
+            and (not self.signs or difference.sign in self.signs)
+            and (not self.kinds or set(difference.kind.split("+")) <= set(self.kinds))
+            and (not self.tags or difference.tags in self.tags)
+        )
+
+
+@frozen(kw_only=True)
+class Finding:
+    """One declared finding. `releases`: a version specifier; `law`: what breaks; `reference`: where it is discussed."""
+
+    title: str
+    releases: str
+    law: str
+    match: tuple[Match, ...]
+    reference: str
+    reachable: str
+    expires: str = ""
+    name: str = ""
+    folder: Path = Path()
+
+    def covers(self, release: str | None) -> bool:
+        """Whether the finding is declared for a release."""
+        return release is not None and Version(release) in SpecifierSet(self.releases, prereleases=True)
+
+    def fits(self, difference: Difference) -> bool:
+        """Whether it explains a difference."""
+        return any(match.fits(difference) for match in self.match)
+
+    def trace(self) -> Trace:
+        """The shortest trace that shows it."""
+        return tracefile.read(self.folder / "trace.json")
+
+
+def folder() -> Path:
+    """Where the declarations are: beside this module in a wheel, in the checkout's reports/ otherwise."""
+    here = Path(__file__).parent
+    installed = here / "findings"
+    return installed if installed.is_dir() else here.parent / "reports"
+
+
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+
+
+def load(where: Path | None = None) -> list[Finding]:
+    """Every declaration, by name."""
+    base = where or folder()
+    found = []
+    for path in sorted(base.glob("*/finding.json")):
+        try:
+            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            data.pop("name", None)
+            finding = _CONVERTER.structure({**data, "name": path.parent.name, "folder": str(path.parent)}, Finding)
+            SpecifierSet(finding.releases)
+        except (OSError, ValueError, InvalidSpecifier, cattrs.BaseValidationError) as error:
+            problem = "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
+            raise FindingError(f"finding {path} cannot be read: {problem}") from None
+        found.append(finding)
+    return found
+
+
+class Declared:
+    """The findings that cover one release: which of them explains a difference."""
+
+    def __init__(self, findings: Sequence[Finding], release: str | None) -> None:
+        self.findings = [finding for finding in findings if finding.covers(release)]
+
+    def explain(self, difference: Difference) -> Finding | None:
+        """The finding that a difference is an instance of."""
+        return next((finding for finding in self.findings if finding.fits(difference)), None)
+
+    def __call__(self, difference: Difference) -> bool:
+        return self.explain(difference) is not None

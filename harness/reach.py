@@ -1,0 +1,187 @@
+"""Did the dangerous crossings happen? Counters, with a minimum each; a run that misses one is inconclusive, not green."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from oracle.allocator import Allocator
+from oracle.groups import ChunkedLocal, Mamba
+from oracle.ledger import Request, Settled
+from oracle.setting import Setting
+from oracle.trace import REFUSED, Call, Loaded, Observation, Release, Rows
+
+#: crossings of the manager level and how often a run must meet each
+MINIMA: dict[str, int] = {
+    "kind full_attention": 5,
+    "kind mla_attention": 5,
+    "kind hidden_state": 5,
+    "kind sliding_window": 5,
+    "kind sliding_window_mla": 5,
+    "kind chunked_local_attention": 5,
+    "kind rswa": 5,
+    "kind circular_buffer": 5,
+    "kind cross_attention": 5,
+    "kind mamba none": 5,
+    "kind mamba all": 5,
+    "kind mamba align": 5,
+    "hybrid": 5,
+    "speculation": 5,
+    "overlap": 5,
+    "dcp sharded": 5,
+    "uniform group": 5,
+    "granted": 100,
+    "refused by the gate": 20,
+    "refused by the test": 20,
+    "exact fit": 20,
+    "watermark decides": 3,
+    "reserved blocks decide": 3,
+    "cap at max_model_len": 10,
+    "window removal": 20,
+    "window removal in flight": 5,
+    "gap removal": 5,
+    "chunk border": 5,
+    "align jump": 10,
+    "align scratch moved": 10,
+    "align checkpoint": 3,
+    "draft rejected": 20,
+    "draft accepted": 20,
+    "all drafts accepted": 5,
+    "async load": 10,
+    "sync load": 10,
+    "whole-prompt load": 5,
+    "failed load": 3,
+    "preempted": 20,
+    "preempted with drafts": 5,
+    "preempted in its own step": 3,
+    "preempted in flight": 3,
+    "readmitted with output": 5,
+    "aborted in flight": 5,
+    "deferred release": 5,
+    "give back": 5,
+    "session": 5,
+    "trim": 5,
+    "zero list": 5,
+}
+
+
+class Reach:
+    """Counts crossings. Cheap: a dictionary, and only what one look at a call can tell."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.windows: list[int] = []
+        self.gaps: list[int] = []
+        self.aligns: list[int] = []
+        self.chunks: list[tuple[int, int]] = []
+        self.drafts = 0
+        self.max_model_len = 0
+
+    def hit(self, name: str) -> None:
+        """One more of `name`."""
+        self.counts[name] += 1
+
+    def setting(self, setting: Setting) -> None:
+        """A new trace begins."""
+        counts = self.counts
+        for group in setting.groups:
+            name = f"{group.kind} {group.mode}" if isinstance(group, Mamba) else group.kind
+            counts[f"kind {name}"] += 1
+            if group.uniform_layers:
+                counts["uniform group"] += 1
+            if setting.dcp_size > 1 and group.dcp_sharded:
+                counts["dcp sharded"] += 1
+        if len(setting.groups) > 1:
+            counts["hybrid"] += 1
+        if setting.num_speculative_tokens:
+            counts["speculation"] += 1
+            counts[f"method {setting.method}{' parallel' if setting.parallel_drafting else ''}"] += 1
+        if setting.in_flight_depth > 1:
+            counts["overlap"] += 1
+        self.windows = [i for i, g in enumerate(setting.groups) if g.recycles]
+        self.gaps = [i for i, g in enumerate(setting.groups) if g.kind == "rswa"]
+        self.aligns = [i for i, g in enumerate(setting.groups) if isinstance(g, Mamba) and g.mode == "align"]
+        self.chunks = [(i, g.chunk) for i, g in enumerate(setting.groups) if isinstance(g, ChunkedLocal)]
+        self.max_model_len = setting.max_model_len
+        self.drafts = setting.num_speculative_tokens
+
+    def extend(self, oracle: Allocator, call: Call, seen: Observation, before: Rows) -> None:
+        """An `allocate_slots` was answered."""
+        counts = self.counts
+        if seen.outcome == REFUSED:
+            counts[f"refused by the {oracle.refused_by}"] += 1
+            if oracle.refused_by == "test" and call.reserved_blocks and oracle.short <= call.reserved_blocks:
+                counts["reserved blocks decide"] += 1
+            if call.waiting and call.has_scheduled_reqs and 0 < oracle.short <= oracle.setting.watermark_blocks:
+                counts["watermark decides"] += 1
+            return
+        counts["granted"] += 1
+        if seen.free == 0:
+            counts["exact fit"] += 1
+        end = call.computed + call.external + call.new
+        if call.lookahead and end + call.lookahead > self.max_model_len:
+            counts["cap at max_model_len"] += 1
+        if call.external:
+            counts["async load" if call.new == 0 else "sync load"] += 1
+            if call.external == call.tokens:
+                counts["whole-prompt load"] += 1
+        if call.preempted and call.tokens > call.prompt:
+            counts["readmitted with output"] += 1
+        if any(before):
+            rows = seen.rows
+            for index in self.windows:
+                if rows[index].count(0) > before[index].count(0):
+                    counts["window removal in flight" if call.in_flight else "window removal"] += 1
+            for index, chunk in self.chunks:
+                if call.computed % chunk == 0 and call.computed:
+                    counts["chunk border"] += 1
+            for index in self.gaps:
+                if rows[index].count(0) > before[index].count(0):
+                    counts["gap removal"] += 1
+            for index in self.aligns:
+                self._align(before[index], rows[index])
+        for index in self.aligns:
+            if oracle.rules[index].checkpointed:
+                counts["align checkpoint"] += 1
+
+    def _align(self, before: tuple[int, ...], row: tuple[int, ...]) -> None:
+        if len(row) <= len(before):
+            return
+        added = row[len(before) :]
+        if 0 in added:
+            self.counts["align jump"] += 1
+        if any(block and block in before for block in added):
+            self.counts["align scratch moved"] += 1
+
+    def settle(self, settled: Settled) -> None:
+        """A batch's outcome came back."""
+        for step, accepted in zip(settled.batch.steps, settled.accepted, strict=True):
+            if step.drafts:
+                if accepted < step.drafts:
+                    self.counts["draft rejected"] += 1
+                if accepted:
+                    self.counts["draft accepted"] += 1
+                if accepted == step.drafts:
+                    self.counts["all drafts accepted"] += 1
+
+    def loaded(self, operation: Loaded, result: str) -> None:
+        """An async load ended."""
+        if result == "failed" or operation.valid is not None:
+            self.counts["failed load"] += 1
+
+    def release(self, operation: Release, request: Request) -> None:
+        """A request gave its blocks back; `request` is as the ledger left it."""
+        counts = self.counts
+        if operation.preempt:
+            counts["preempted"] += 1
+            if self.drafts:
+                counts["preempted with drafts"] += 1
+            if request.in_flight:
+                counts["preempted in flight"] += 1
+        elif request.in_flight:
+            counts["aborted in flight"] += 1
+        if operation.deferred:
+            counts["deferred release"] += 1
+
+    def missed(self) -> list[str]:
+        """The crossings that were not met often enough."""
+        return [name for name, least in MINIMA.items() if self.counts[name] < least]

@@ -1,0 +1,397 @@
+"""Runs one trace: every party gets the same calls, each answer is compared, the memory and the laws watch the target.
+
+`Replay.step` takes one operation. The operations come from anywhere: packed bytes (`run`), a file (`replay`), a shrinker,
+a state machine. The oracle answers first; a difference that is not declared ends the trace, because from there on the
+two states have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from attrs import define, field
+
+from harness import compare
+from harness.reach import Reach
+from oracle.allocator import Allocator
+from oracle.laws import Laws
+from oracle.ledger import Ledger
+from oracle.memory import Contents, Memory, Violation
+from oracle.setting import Setting
+from oracle.trace import (
+    ASPECTS,
+    GRANTED,
+    REFUSED,
+    Call,
+    Difference,
+    Extend,
+    GiveBack,
+    Loaded,
+    NewStep,
+    Observation,
+    Operation,
+    Release,
+    Resume,
+    Rows,
+    Settle,
+    Target,
+    Trace,
+    Trim,
+)
+
+MakeTarget = Callable[[Setting], Target]
+#: operations between two audits; a difference found by one is looked up again with an audit at each step
+AUDIT_EVERY = 16
+
+
+@define
+class Entry:
+    """One operation as it went, for people: kept only when asked for."""
+
+    index: int
+    operation: Operation
+    call: Call | None
+    before: Rows
+    expected: Observation | None
+    observed: Observation | None
+
+
+@define
+class Options:
+    """What a replay checks. Not frozen: attrs' frozen classes cost at each read nothing, but here nothing is gained."""
+
+    aspects: frozenset[str] = frozenset(ASPECTS)
+    audit_every: int = AUDIT_EVERY
+    declared: Callable[[Difference], bool] = lambda difference: False
+    keep_entries: bool = False
+    memory: bool = True
+
+
+@define
+class Outcome:
+    """What came of a trace."""
+
+    trace: Trace
+    differences: list[Difference] = field(factory=list)
+    """Not declared; the first ended the trace."""
+    declared: list[Difference] = field(factory=list)
+    entries: list[Entry] = field(factory=list)
+    steps: int = 0
+
+
+class Replay:
+    """One trace being run on a target beside the oracle. `target` None: the oracle alone."""
+
+    def __init__(
+        self, setting: Setting, make_target: MakeTarget | None, options: Options, reach: Reach | None = None
+    ) -> None:
+        self.setting = setting
+        self.options = options
+        self.aspects: Collection[str] = options.aspects
+        self.ledger = Ledger(setting)
+        self.oracle = Allocator(setting)
+        self.reach = reach if reach is not None else Reach()
+        self.reach.setting(setting)
+        self.operations: list[Operation] = []
+        self.outcome_differences: list[Difference] = []
+        self.declared: list[Difference] = []
+        self.entries: list[Entry] = []
+        self.rows: dict[int, Rows] = {}
+        self.steps = 0
+        self.over = False
+        self.until_audit = options.audit_every
+        watch = "law" in options.aspects
+        drafting = ("lookahead",) if setting.lookahead else ()
+        self.laws = Laws(setting, lambda violation: self._law(violation, drafting)) if watch else None
+        self.memory = (
+            Memory(setting, self._memory) if watch and options.memory and setting.profile == "scheduler" else None
+        )
+        self.target: Target | None = None
+        if make_target is not None:
+            try:
+                self.target = make_target(setting)
+            except Exception as error:  # the target's own: whatever it raises is its answer
+                self._built(error)
+        self.handlers: dict[type, Callable[..., None]] = {
+            Extend: self._extend,
+            Settle: self._settle,
+            Loaded: self._loaded,
+            Release: self._release,
+            GiveBack: self._give_back,
+            Resume: self._resume,
+            Trim: self._trim,
+            NewStep: self._new_step,
+        }
+
+    # ---------------------------------------------------------------------------------------- differences
+
+    def _differ(self, difference: Difference) -> bool:
+        """Take note of a difference; True when the trace may go on."""
+        if self.options.declared(difference):
+            self.declared.append(difference)
+            return True
+        self.outcome_differences.append(difference)
+        self.over = True
+        return False
+
+    def _built(self, error: Exception) -> None:
+        from harness.targets.compat import TargetError
+
+        if isinstance(error, TargetError):
+            raise error
+        kinds = sorted({group.kind for group in self.setting.groups})
+        special = [kind for kind in kinds if kind.startswith("sink")] or kinds
+        self._differ(
+            Difference(
+                aspect="outcome",
+                step=-1,
+                group=None,
+                kind="+".join(special),
+                rule="build",
+                sign=f"error:{type(error).__name__}",
+                expected="a manager",
+                observed=f"{type(error).__name__}: {error}",
+            )
+        )
+        self.over = True
+
+    def _law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
+        kind = self.setting.groups[violation.group].kind if violation.group >= 0 else "pool"
+        if kind == "mamba":
+            kind += "_" + self.setting.groups[violation.group].mode  # type: ignore[attr-defined]
+        self._differ(
+            Difference(
+                aspect="law",
+                step=violation.index,
+                group=violation.group if violation.group >= 0 else None,
+                kind=kind,
+                rule=violation.law,
+                sign=violation.what,
+                expected="the law holds",
+                observed=violation.text,
+                tags=tags,
+            )
+        )
+
+    def _memory(self, violation: Violation, contents: Contents) -> None:
+        self._law(violation, tuple(sorted(contents.tags)))
+
+    # --------------------------------------------------------------------------------------------- steps
+
+    def step(self, operation: Operation) -> None:
+        """Run one operation on every party."""
+        self.operations.append(operation)
+        self.ledger.index = len(self.operations) - 1
+        self.steps += 1
+        self.handlers[type(operation)](operation)
+        self.until_audit -= 1
+        if self.until_audit <= 0 and not self.over:
+            self.audit()
+
+    def audit(self) -> None:
+        """Compare everything."""
+        self.until_audit = self.options.audit_every
+        if self.target is None:
+            return
+        observed = self.target.audit()
+        difference = compare.audits(self.oracle.audit(), observed, self.aspects, self.ledger.index)
+        if difference is not None:
+            self._differ(difference)
+        if self.laws is not None:
+            self.laws.audited(self.ledger.index, observed)
+
+    def finish(self) -> None:
+        """The end of the trace: what is in flight settles, everything is audited."""
+        while not self.over and (self.ledger.launched or self.ledger.open.steps):
+            settled = self.ledger.settle(Settle())
+            if settled is not None and self.memory is not None:
+                self.memory.settled(settled)
+        if not self.over:
+            self.audit()
+
+    def _keep(
+        self,
+        operation: Operation,
+        call: Call | None,
+        before: Rows,
+        expected: Observation | None,
+        observed: Observation | None,
+    ) -> None:
+        if self.options.keep_entries:
+            self.entries.append(Entry(self.ledger.index, operation, call, before, expected, observed))
+
+    def _hold(
+        self,
+        expected: Observation,
+        observed: Observation | None,
+        call: Call | None = None,
+        before: Rows | None = None,
+        zeroing: bool = False,
+    ) -> Difference | None:
+        """Compare two answers; the difference, if there is one and the trace cannot go on as if there were none."""
+        if observed is None or expected == observed:
+            return None
+        return compare.observations(
+            expected, observed, self.aspects, self.oracle, self.ledger.index, call, before, zeroing
+        )
+
+    def _extend(self, operation: Extend) -> None:
+        call = self.ledger.extend(operation)
+        if call is None:
+            self.reach.hit("void")
+            self._keep(operation, None, (), None, None)
+            return
+        request = call.request
+        before = self.rows.get(request, self.oracle.nothing)
+        expected = self.oracle.extend(call)
+        observed = self.target.extend(call) if self.target is not None else None
+        self._keep(operation, call, before, expected, observed)
+        seen = observed if observed is not None else expected
+        agreed_on = False
+        if observed is not None and expected != observed:
+            difference = self._hold(expected, observed, call, before)
+            if difference is not None:
+                agreed = self._differ(difference)
+                if not (agreed and expected.outcome == REFUSED and self.oracle.follow(call, observed.outcome) == observed):
+                    self.over = True
+                    return
+                agreed_on = True
+        self.rows[request] = seen.rows
+        self.reach.extend(self.oracle, call, seen, before)
+        if self.laws is not None:
+            self.laws.extended(self.ledger.index, call, seen, before)
+            if agreed_on:
+                self.laws.not_alone()
+        if seen.outcome == GRANTED:
+            step = self.ledger.granted(call)
+            if step is not None:
+                step.rows = seen.rows
+            if self.memory is not None:
+                self.memory.scheduled(call, self.ledger.requests[request], step, seen.rows)
+        elif seen.outcome != REFUSED:
+            self.over = True  # an error from inside the pool leaves a half-changed state
+
+    def _settle(self, operation: Settle) -> None:
+        settled = self.ledger.settle(operation)
+        self._keep(operation, None, (), None, None)
+        if settled is None:
+            return
+        self.reach.settle(settled)
+        if self.memory is not None:
+            self.memory.settled(settled)
+
+    def _loaded(self, operation: Loaded) -> None:
+        result = self.ledger.loaded(operation)
+        if result == "failed":
+            self._free(operation, operation.request, False)
+        else:
+            self._keep(operation, None, (), None, None)
+        if result is not None:
+            self.reach.loaded(operation, result)
+
+    def _release(self, operation: Release) -> None:
+        scheduled = len(self.ledger.open.steps)
+        request = self.ledger.release(operation)
+        if request is None:
+            self._keep(operation, None, (), None, None)
+            return
+        if operation.preempt and len(self.ledger.open.steps) < scheduled:
+            self.reach.hit("preempted in its own step")
+        self.reach.release(operation, request)
+        self._free(operation, operation.request, operation.deferred)
+
+    def _free(self, operation: Operation, request: int, deferred: bool) -> None:
+        before = self.rows.pop(request, ())
+        expected = self.oracle.release(request, deferred)
+        observed = self.target.release(request, deferred) if self.target is not None else None
+        self._keep(operation, None, before, expected, observed)
+        self._plain(expected, observed)
+        if self.laws is not None:
+            self.laws.released(self.ledger.index, request, deferred, observed or expected)
+
+    def _plain(self, expected: Observation, observed: Observation | None, zeroing: bool = False) -> None:
+        """Compare answers that decide nothing."""
+        difference = self._hold(expected, observed, zeroing=zeroing)
+        if difference is not None:
+            self._differ(difference)
+
+    def _give_back(self, operation: GiveBack) -> None:
+        if not self.ledger.give_back():
+            self._keep(operation, None, (), None, None)
+            return
+        expected = self.oracle.give_back()
+        observed = self.target.give_back() if self.target is not None else None
+        self._keep(operation, None, (), expected, observed)
+        self._plain(expected, observed)
+        self.reach.hit("give back")
+        if self.laws is not None:
+            self.laws.given_back(self.ledger.index, observed or expected)
+
+    def _resume(self, operation: Resume) -> None:
+        self._keep(operation, None, (), None, None)
+        if self.ledger.resume(operation):
+            self.reach.hit("session")
+            if self.laws is not None:
+                self.laws.not_alone()
+
+    def _trim(self, operation: Trim) -> None:
+        request = self.ledger.trim(operation.request)
+        if request is None:
+            self._keep(operation, None, (), None, None)
+            return
+        before = self.rows.get(operation.request, self.oracle.nothing)
+        expected = self.oracle.trim(operation.request, request.processed, request.prompt)
+        observed = None
+        if self.target is not None:
+            observed = self.target.trim(operation.request, request.processed, request.prompt)
+        self._keep(operation, None, before, expected, observed)
+        self._plain(expected, observed)
+        seen = observed or expected
+        self.rows[operation.request] = seen.rows
+        self.reach.hit("trim")
+        if self.laws is not None:
+            self.laws.trimmed(self.ledger.index, operation.request, seen)
+
+    def _new_step(self, operation: NewStep) -> None:
+        self.ledger.launch()
+        expected = self.oracle.new_step()
+        observed = self.target.new_step() if self.target is not None else None
+        self._keep(operation, None, (), expected, observed)
+        self._plain(expected, observed, zeroing=True)
+        if expected.new[0]:
+            self.reach.hit("zero list")
+
+    def result(self) -> Outcome:
+        """What came of it."""
+        return Outcome(
+            Trace(setting=self.setting, operations=tuple(self.operations)),
+            self.outcome_differences,
+            self.declared,
+            self.entries,
+            self.steps,
+        )
+
+
+def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, reach: Reach | None = None) -> Outcome:
+    """Run a whole trace. A difference that an audit found is looked up again with an audit at each step."""
+    replay = Replay(trace.setting, make_target, options, reach)
+    run_operations(replay, trace.operations)
+    outcome = replay.result()
+    found = outcome.differences
+    if found and found[0].aspect in ("order", "ids", "law") and options.audit_every > 1:
+        closer = Options(options.aspects, 1, options.declared, options.keep_entries, options.memory)
+        replay = Replay(trace.setting, make_target, closer)
+        run_operations(replay, trace.operations)
+        if replay.outcome_differences:
+            return replay.result()
+    return outcome
+
+
+def run_operations(replay: Replay, operations: Iterable[Operation]) -> None:
+    """Feed operations until the trace is over."""
+    for operation in operations:
+        if replay.over:
+            break
+        replay.step(operation)
+    if not replay.over:
+        replay.finish()

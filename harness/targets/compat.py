@@ -1,0 +1,178 @@
+"""Import of vLLM, quiet and without a GPU, and what moved between its releases.
+
+By capability (a parameter, a field, a class) and by version only where nothing can be probed. Importing vLLM costs 10
+to 30 s of CPU: once a process, before any fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import logging
+import os
+import sys
+import warnings
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+from oracle import groups as kinds
+from oracle.errors import SlotcheckError
+from oracle.setting import Setting
+
+QUIET = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "PYTHONHASHSEED": "0",
+}
+
+
+class TargetError(SlotcheckError):
+    """A target that cannot be loaded: the run is inconclusive, not wrong."""
+
+
+def installed_release() -> str | None:
+    """The installed vLLM's version, without importing it; None when there is none."""
+    try:
+        return metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _has_gpu() -> bool:
+    return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))
+
+
+def import_vllm() -> None:
+    """Import what the manager needs, once, with nothing printed; TargetError when vLLM is missing or broken."""
+    if "vllm.v1.core.kv_cache_manager" in sys.modules:
+        return
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if not _has_gpu():
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    if installed_release() is None:
+        raise TargetError("vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'")
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            importlib.import_module("vllm.v1.core.kv_cache_manager")
+            core = importlib.import_module("vllm.v1.core.single_type_kv_cache_manager")
+            hashing = importlib.import_module("vllm.utils.hashing")
+            utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
+    except Exception as error:
+        raise TargetError(f"vLLM {installed_release()} does not import: {type(error).__name__}: {error}") from error
+    register = getattr(core, "register_all_kvcache_specs", None)
+    if register is not None:
+        register(None)
+    utils.init_none_hash(hashing.sha256)
+
+
+def keywords(function: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of `wanted` that the function's signature has."""
+    accepted = inspect.signature(function).parameters
+    return {name: value for name, value in wanted.items() if name in accepted}
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"vllm.v1.{name}")
+
+
+def _spec_class(interface: ModuleType, name: str) -> Any:
+    found = getattr(interface, name, None)
+    if found is None:
+        raise TargetError(f"vLLM {installed_release()} has no {name}: this kind of group cannot be built")
+    return found
+
+
+def build_spec(group: kinds.Group) -> Any:
+    """The release's spec of one group: two heads of size 8, so that pages have bytes but no meaning."""
+    torch = importlib.import_module("torch")
+    interface = _module("kv_cache_interface")
+    dtype = torch.float16 if group.precision == "half" else torch.float32
+    heads: dict[str, Any] = {"block_size": group.block_size, "num_kv_heads": 2, "head_size": 8, "dtype": dtype}
+    heads["dcp_sharded"] = group.dcp_sharded
+    own: dict[str, Any] = {}
+    if isinstance(group, kinds.Mamba):
+        name = "MambaSpec"
+        heads = {"block_size": group.block_size}
+        own = {
+            "shapes": ((2, 8),),
+            "dtypes": (dtype,),
+            "mamba_cache_mode": group.mode,
+            "num_speculative_blocks": group.speculative_blocks,
+            "num_prefill_checkpoint_blocks": group.checkpoint_blocks,
+            "prefill_checkpoint_alignment": group.checkpoint_alignment,
+        }
+    elif isinstance(group, kinds.SlidingWindow):
+        name = "SlidingWindowMLASpec" if isinstance(group, kinds.SlidingWindowMLA) else "SlidingWindowSpec"
+        own = {"sliding_window": group.window, "extra_retained_tokens": group.extra_retained_tokens}
+    elif isinstance(group, kinds.ChunkedLocal):
+        name, own = "ChunkedLocalAttentionSpec", {"attention_chunk_size": group.chunk}
+    elif isinstance(group, kinds.RSWA):
+        name, own = "RSWASpec", {"rswa_window": group.window}
+    elif isinstance(group, kinds.Sink):
+        name, own = "SinkFullAttentionSpec", {"sink_len": group.sink_len}
+    else:
+        name = {
+            kinds.FullAttention: "FullAttentionSpec",
+            kinds.MLA: "MLAAttentionSpec",
+            kinds.HiddenState: "HiddenStateCacheSpec",
+            kinds.CircularBuffer: "CircularBufferSpec",
+            kinds.CrossAttention: "CrossAttentionSpec",
+        }[type(group)]
+    spec_class = _spec_class(interface, name)
+    spec = spec_class(**keywords(spec_class, {**heads, **own}))
+    if group.uniform_layers:
+        layers = {f"layer.{n}": spec for n in range(group.uniform_layers)}
+        spec = interface.UniformTypeKVCacheSpecs(block_size=group.block_size, kv_cache_specs=layers)
+    return spec
+
+
+def build_config(setting: Setting) -> Any:
+    """The scheduler's `KVCacheConfig` of a setting, uniform-type groups unwrapped as the scheduler does (A48)."""
+    interface = _module("kv_cache_interface")
+    specs = [
+        interface.KVCacheGroupSpec(layer_names=[f"group.{n}"], kv_cache_spec=build_spec(group))
+        for n, group in enumerate(setting.groups)
+    ]
+    config_class = interface.KVCacheConfig
+    more = keywords(config_class, {"prefix_cache_retention_interval": setting.prefix_cache_retention_interval})
+    config = config_class(num_blocks=setting.num_blocks, kv_cache_tensors=[], kv_cache_groups=specs, **more)
+    return _module("core.kv_cache_utils").generate_scheduler_kv_cache_config([config])
+
+
+def manager_keywords(manager_class: Any, setting: Setting) -> dict[str, Any]:
+    """The constructor's arguments, those that this release's (or fork's) manager has."""
+    return keywords(
+        manager_class.__init__,
+        {
+            "kv_cache_config": build_config(setting),
+            "max_model_len": setting.max_model_len,
+            "scheduler_block_size": setting.scheduler_block_size,
+            "hash_block_size": setting.hash_size,
+            "max_in_flight_tokens": setting.max_in_flight_tokens,
+            "max_num_batched_tokens": setting.max_in_flight_tokens,
+            "enable_caching": setting.enable_caching,
+            "use_eagle": False,
+            "log_stats": False,
+            "dcp_world_size": setting.dcp_size,
+            "watermark": setting.watermark,
+        },
+    )
+
+
+def manager_class() -> Any:
+    """The installed release's `KVCacheManager`."""
+    import_vllm()
+    return _module("core.kv_cache_manager").KVCacheManager
+
+
+def request_statuses() -> Any:
+    """The installed release's `RequestStatus`."""
+    return _module("request").RequestStatus

@@ -1,0 +1,130 @@
+"""The real `KVCacheManager` behind the Target protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.targets import compat
+from oracle.setting import Setting
+from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Row, Rows
+
+
+class StubRequest:
+    """What the manager reads of a request; a real one costs more than the call."""
+
+    __slots__ = (
+        "block_hashes",
+        "num_computed_tokens",
+        "num_in_flight_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_tokens",
+        "request_id",
+        "shared_prefix_boundary",
+        "skip_reading_prefix_cache",
+        "status",
+    )
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.num_computed_tokens = 0
+        self.num_in_flight_tokens = 0
+        self.num_prompt_tokens = 0
+        self.num_tokens = 0
+        self.num_preemptions = 0
+        self.block_hashes: list[Any] = []
+        self.shared_prefix_boundary = 0
+        self.skip_reading_prefix_cache = True
+        self.status: Any = None
+
+
+class Manager:
+    """A manager of the installed release, or of a fork: any class with `KVCacheManager`'s methods."""
+
+    def __init__(self, setting: Setting, manager_class: Any = None) -> None:
+        found = manager_class or compat.manager_class()
+        self.manager = found(**compat.manager_keywords(found, setting))
+        statuses = compat.request_statuses()
+        self.waiting, self.running, self.preempted = statuses.WAITING, statuses.RUNNING, statuses.PREEMPTED
+        self.pool = self.manager.block_pool
+        self.queue = self.pool.free_block_queue
+        self.tables = [single.req_to_blocks for single in self.manager.coordinator.single_type_managers]
+        self.nothing: Rows = tuple(() for _ in self.tables)
+        self.stubs: dict[int, StubRequest] = {}
+        self.popped: list[list[Any]] = []
+        self.zeroing = "skip_zeroing_group_ids" in compat.keywords(
+            self.manager.allocate_slots, {"skip_zeroing_group_ids": ()}
+        )
+
+    def allocate(self, call: Call) -> Any:
+        """The bare call: what the scheduler would do, nothing observed."""
+        stub = self.stubs.get(call.request)
+        if stub is None:
+            stub = self.stubs[call.request] = StubRequest(str(call.request))
+        stub.num_computed_tokens = call.computed
+        stub.num_in_flight_tokens = call.in_flight
+        stub.num_prompt_tokens = call.prompt
+        stub.num_tokens = call.tokens
+        stub.status = self.preempted if call.preempted else self.waiting if call.waiting else self.running
+        more = {"skip_zeroing_group_ids": call.skip_zeroing} if self.zeroing and call.skip_zeroing else {}
+        return self.manager.allocate_slots(
+            stub,
+            call.new,
+            num_lookahead_tokens=call.lookahead,
+            num_external_computed_tokens=call.external,
+            delay_cache_blocks=call.new == 0,
+            num_encoder_tokens=call.encoder,
+            full_sequence_must_fit=call.full_sequence_must_fit,
+            reserved_blocks=call.reserved_blocks,
+            has_scheduled_reqs=call.has_scheduled_reqs,
+            **more,
+        )
+
+    def extend(self, call: Call) -> Observation:
+        try:
+            blocks = self.allocate(call)
+        except Exception as error:
+            return Observation(f"error:{type(error).__name__}", self.nothing, self._rows(call.request), self._free())
+        rows = self._rows(call.request)
+        if blocks is None:
+            return Observation(REFUSED, self.nothing, rows, self.queue.num_free_blocks)
+        new = tuple([tuple([block.block_id for block in group]) for group in blocks.blocks])
+        return Observation(GRANTED, new, rows, self.queue.num_free_blocks)
+
+    def release(self, request: int, deferred: bool) -> Observation:
+        stub = self.stubs.pop(request, None)
+        popped: Row = ()
+        if deferred:
+            blocks = [] if stub is None else self.manager.pop_blocks_for_free(stub)
+            self.popped.append(list(blocks))
+            popped = tuple(block.block_id for block in blocks)
+        elif stub is not None:
+            self.manager.free(stub)
+        return Observation(DONE, (popped,), self._rows(request), self._free())
+
+    def give_back(self) -> Observation:
+        if self.popped:
+            self.pool.free_blocks(reversed(self.popped.pop(0)))
+        return Observation(DONE, self.nothing, self.nothing, self._free())
+
+    def trim(self, request: int, processed: int, prompt: int) -> Observation:
+        self.manager.remove_skipped_blocks(str(request), processed, prompt)
+        return Observation(DONE, self.nothing, self._rows(request), self._free())
+
+    def new_step(self) -> Observation:
+        self.manager.new_step_starts()
+        zeroed = self.manager.take_new_block_ids()
+        return Observation(DONE, (tuple(zeroed),), self.nothing, self._free())
+
+    def _free(self) -> int:
+        return int(self.queue.num_free_blocks)
+
+    def _rows(self, request: int) -> Rows:
+        name = str(request)
+        return tuple([tuple([block.block_id for block in table.get(name, ())]) for table in self.tables])
+
+    def audit(self) -> Audit:
+        names = {name for table in self.tables for name, blocks in table.items() if blocks}
+        rows = {int(name): self._rows(int(name)) for name in sorted(names, key=int)}
+        order = tuple(block.block_id for block in self.queue.get_all_free_blocks())
+        return Audit(rows, order)

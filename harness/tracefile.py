@@ -1,0 +1,162 @@
+"""Trace files: JSON through cattrs, with a format number. Old formats stay readable.
+
+What cannot be read is refused in one sentence that says where, what was found and what to do. Values that equal their
+default are left out, so that a shrunk trace fits on a screen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+import cattrs
+from cattrs.strategies import configure_tagged_union
+
+from oracle.errors import SettingError, SlotcheckError, TraceError
+from oracle.groups import KINDS, Group
+from oracle.trace import OPERATIONS, Operation, Trace
+
+FORMAT = 1
+LEVELS = ("manager",)
+
+
+def _operation_tag(cls: type) -> str:
+    """NewStep -> new_step."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def _kind_tag(cls: type) -> str:
+    return str(cls.kind)  # type: ignore[attr-defined]
+
+
+def _exact(kind: type) -> Callable[[Any, Any], Any]:
+    """No coercion: a token count "3" or 3.5 in a file is a mistake to be told."""
+
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"must be of type {kind.__name__}, got {value!r}")
+        return value
+
+    return structure
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True, omit_if_default=True)
+    for kind in (int, bool, str):
+        converter.register_structure_hook(kind, _exact(kind))
+    converter.register_structure_hook(float, lambda value, _: _exact(int if type(value) is int else float)(value, _))
+    groups = reduce(or_, KINDS)
+    configure_tagged_union(groups, converter, tag_name="kind", tag_generator=_kind_tag)
+    converter.register_structure_hook(Group, lambda value, _: converter.structure(value, groups))
+    converter.register_unstructure_hook(Group, lambda group: converter.unstructure(group, unstructure_as=groups))
+    configure_tagged_union(reduce(or_, OPERATIONS), converter, tag_name="op", tag_generator=_operation_tag)
+    return converter
+
+
+CONVERTER = _converter()
+_TAGS = {
+    "op": [_operation_tag(cls) for cls in OPERATIONS],
+    "kind": [_kind_tag(cls) for cls in KINDS],
+}
+_TAG_FIELDS = {"op": "operations", "kind": "setting.groups"}
+
+
+def dumps(trace: Trace) -> str:
+    """The trace as JSON text, one group and one operation a line."""
+    setting = CONVERTER.unstructure(trace.setting)
+    groups = _lines(setting.pop("groups"), 3)
+    operations = _lines(CONVERTER.unstructure(trace.operations, unstructure_as=tuple[Operation, ...]), 2)
+    rest = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in setting.items())
+    return (
+        f'{{\n "format": {FORMAT},\n "level": {json.dumps(trace.level)},\n "setting": {{\n  "groups": {groups}{rest}\n }},\n'
+        f' "operations": {operations}\n}}\n'
+    )
+
+
+def _lines(items: list[Any] | tuple[Any, ...], indent: int) -> str:
+    if not items:
+        return "[]"
+    pad = " " * indent
+    tagged = [{tag: item[tag] for tag in _TAGS if tag in item} | item for item in items]
+    return "[\n" + ",\n".join(pad + json.dumps(item) for item in tagged) + "\n" + pad[:-1] + "]"
+
+
+def loads(text: str, where: str = "the trace") -> Trace:
+    """Read JSON text; TraceError says in a sentence what is wrong."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{where} is not JSON (line {error.lineno}: {error.msg}); is the file cut off?") from None
+    if not isinstance(data, dict):
+        raise TraceError(f"{where} must be one JSON object, got {type(data).__name__}")
+    number = data.pop("format", None)
+    if number != FORMAT:
+        raise TraceError(f"{where} has format {number!r}; this version reads format {FORMAT}")
+    if data.get("level", "manager") not in LEVELS:
+        raise TraceError(f"{where} has level {data['level']!r}; this version has: {', '.join(LEVELS)}")
+    try:
+        return CONVERTER.structure(data, Trace)
+    except (cattrs.BaseValidationError, SettingError, TypeError, ValueError) as error:
+        raise TraceError(f"{where}: {_first_problem(error, data)}") from None
+
+
+def _first_problem(error: BaseException, data: Any) -> str:
+    """The innermost error with its place, as a sentence."""
+    places: list[str] = []
+    while isinstance(error, BaseExceptionGroup):
+        inner = error.exceptions[0]
+        for note in getattr(inner, "__notes__", ()):
+            found = re.search(r"attribute (\w+)|@ index (\d+)", str(note))
+            if found:
+                places.append(found.group(1) or f"[{found.group(2)}]")
+        error = inner
+    place = "".join(part if part.startswith("[") else f".{part}" for part in places).lstrip(".")
+    return f"{place + ': ' if place else ''}{_say(error, place)}"
+
+
+def _say(error: BaseException, place: str) -> str:
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        names = ", ".join(repr(name) for name in sorted(error.extra_fields))
+        return f"unknown field {names} of {error.cl.__name__}"
+    if isinstance(error, KeyError):
+        name = str(error.args[0])
+        tag = next((tag for tag, field in _TAG_FIELDS.items() if place.startswith(field)), "")
+        if tag and place.endswith("]"):
+            problem = f"{tag!r} is missing" if name == tag else f"unknown {tag} {name!r}"
+            return f"{problem}; known: {', '.join(_TAGS[tag])}"
+        return f"{name!r} is missing"
+    if isinstance(error, AttributeError):
+        return "must be a JSON object"
+    if isinstance(error, TypeError) and "not iterable" in str(error):
+        return "must be a list"
+    return str(error)
+
+
+def read(path: Path) -> Trace:
+    """Read a trace file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TraceError(f"no trace file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"trace file {path} cannot be read: {error}") from None
+    return loads(text, str(path))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all; SlotcheckError when the folder does not allow it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise SlotcheckError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None

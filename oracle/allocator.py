@@ -1,0 +1,174 @@
+"""The oracle's allocator: `allocate_slots` and its neighbours, as the rules say (allocation spec, sections 2 and 3).
+
+A Target like any other. Order of work of one call (A11): gate, removal, count and test, adoption, extension. Removal
+comes before the test, because what nobody reads any more can serve this very call.
+"""
+
+from __future__ import annotations
+
+from oracle.breakdown import Breakdown
+from oracle.groups import CircularBuffer, Mamba, Sink
+from oracle.pool import Pool
+from oracle.reservation import Positional, rules_of, work_of
+from oracle.setting import Setting
+from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Rows
+
+ALREADY_RUNNING = "error:AssertionError"
+NOTHING_TO_DO = "error:ValueError"
+
+
+class Allocator:
+    """Predicts what a manager with caching off does: rows, counts, order."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.rules: list[Positional] = rules_of(setting)
+        self.pool = Pool(setting.num_blocks)
+        for group in setting.groups:
+            if isinstance(group, Sink):
+                self.pool.take(group.sink_len // group.block_size)
+        self.rows: dict[int, list[list[int]]] = {}
+        self.adopted: set[int] = set()
+        self.popped: list[list[int]] = []
+        self.nothing: Rows = tuple(() for _ in self.rules)
+        self.zeroed = self._zeroed_groups()
+        self.to_zero: list[list[int]] = [[] for _ in self.rules]
+        #: why the last refusal was one, "gate" (A12) or "test" (A16), and how many blocks were missing
+        self.refused_by = ""
+        self.short = 0
+
+    def _zeroed_groups(self) -> list[bool]:
+        """A60: groups whose fresh blocks the worker must zero, because they are read before they are fully written."""
+        groups = self.setting.groups
+        precisions = {g.precision for g in groups if g.attention}
+        if len(precisions) < 2 and not any(isinstance(g, Mamba) for g in groups):
+            return [False for _ in groups]
+        return [g.attention and not isinstance(g, CircularBuffer) for g in groups]
+
+    # ------------------------------------------------------------------------------------------- calls
+
+    def follow(self, call: Call, outcome: str) -> Observation:
+        """The answer if the target's decision were right: past the gate, and granted if it granted.
+
+        For a declared finding, so that the trace can go on from the target's state; refused when blocks are lacking.
+        """
+        return self.extend(call, gate=False, test=outcome != GRANTED)
+
+    def extend(self, call: Call, gate: bool = True, test: bool = True) -> Observation:
+        """One `allocate_slots` (A10 to A23). `gate`, `test`: whether that decision is taken."""
+        if call.new == 0 and call.external == 0:
+            return self._seen(NOTHING_TO_DO, self.nothing, self.rows.get(call.request))
+        rows = self.rows.get(call.request)
+        first = rows is None
+        work = work_of(call, first, self.setting.max_model_len)
+        rules, pool = self.rules, self.pool
+        if rows is None:
+            rows = [[] for _ in rules]
+        kept_free = self.setting.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0  # A17
+        if call.full_sequence_must_fit and gate:
+            wanted = sum([rule.gate(work, row) for rule, row in zip(rules, rows, strict=True)])
+            if wanted + kept_free > pool.free:
+                self.refused_by, self.short = "gate", wanted + kept_free - pool.free
+                return self._seen(REFUSED, self.nothing, rows)
+        if not first:
+            for rule, row in zip(rules, rows, strict=True):
+                rule.remove(work, row, pool)
+        takes = sum([rule.count(work, row) for rule, row in zip(rules, rows, strict=True)])
+        short = takes + kept_free + call.reserved_blocks - pool.free
+        if takes > pool.free or (short > 0 and test):
+            self.refused_by, self.short = "test", short
+            return self._seen(REFUSED, self.nothing, rows)
+        before = pool.free
+        if call.external:
+            if first:
+                self._adopt(call, rows)
+            elif call.request not in self.adopted:
+                return self._seen(ALREADY_RUNNING, self.nothing, rows)
+        new = []
+        for index, rule in enumerate(rules):
+            row = rows[index]
+            length = len(row)
+            taken = rule.extend(work, row, pool)
+            if taken and self.zeroed[index]:
+                self.to_zero[index] += taken
+            new.append(tuple(row[length:]))
+        if before - pool.free != takes:
+            raise AssertionError(f"the oracle counted {takes} blocks and took {before - pool.free} (A21)")
+        self.rows[call.request] = rows
+        return self._seen(GRANTED, tuple(new), rows)
+
+    def _adopt(self, call: Call, rows: list[list[int]]) -> None:
+        """A18: nulls first and in all groups, so that no group takes a block that another still needs."""
+        work = work_of(call, True, self.setting.max_model_len)
+        for rule, row in zip(self.rules, rows, strict=True):
+            row += rule.begin(work)
+        for index, rule in enumerate(self.rules):
+            taken = rule.adopt(work, rows[index], self.pool)
+            if taken and self.zeroed[index] and index not in call.skip_zeroing:
+                self.to_zero[index] += taken
+        if any(rule.adopts for rule in self.rules):
+            self.adopted.add(call.request)
+
+    def release(self, request: int, deferred: bool) -> Observation:
+        """A7, or A8 when deferred: everything is forgotten at once, highest columns come to the front."""
+        rows = self.rows.pop(request, None)
+        self.adopted.discard(request)
+        popped: list[int] = []
+        if rows is not None:
+            if deferred:
+                for row in rows:
+                    lead = 0
+                    while lead < len(row) and row[lead] == 0:
+                        lead += 1
+                    popped += row[lead:]
+            else:
+                for row in rows:
+                    self.pool.give(reversed(row))
+        if deferred:
+            self.popped.append(popped)
+        return self._seen(DONE, (tuple(popped),), None)
+
+    def give_back(self) -> Observation:
+        """The oldest popped list, reversed: the same order as a direct release now."""
+        if self.popped:
+            self.pool.give(reversed(self.popped.pop(0)))
+        return self._seen(DONE, self.nothing, None)
+
+    def trim(self, request: int, processed: int, prompt: int) -> Observation:
+        """A14 alone."""
+        rows = self.rows.get(request)
+        if rows is not None:
+            call = Call(request, processed, 0, prompt, prompt, False, False, 0, 0, 0, 0, False, 0, False, ())
+            work = work_of(call, False, max(processed, self.setting.max_model_len))
+            for rule, row in zip(self.rules, rows, strict=True):
+                rule.remove(work, row, self.pool)
+        return self._seen(DONE, self.nothing, rows)
+
+    def new_step(self) -> Observation:
+        """The zero list is returned and cleared: group by group, in order of taking (A60)."""
+        drained = tuple(block for taken in self.to_zero for block in taken)
+        if drained:
+            self.to_zero = [[] for _ in self.rules]
+        return self._seen(DONE, (drained,), None)
+
+    # -------------------------------------------------------------------------------------- observation
+
+    def _seen(self, outcome: str, new: Rows, rows: list[list[int]] | None) -> Observation:
+        shown = self.nothing if rows is None else tuple([tuple(row) for row in rows])
+        return Observation(outcome, new, shown, self.pool.free)
+
+    def audit(self) -> Audit:
+        """Every live row and the free queue."""
+        rows = {request: tuple(tuple(row) for row in rows) for request, rows in self.rows.items() if any(rows)}
+        return Audit(rows, self.pool.order())
+
+    # ------------------------------------------------------------------------------------------ reasons
+
+    def reasons(self, call: Call, held: Rows) -> list[Breakdown]:
+        """Per group, why the row has the columns that it has; `held` is the row before the call."""
+        return [rule.columns(call, len(row)) for rule, row in zip(self.rules, held, strict=True)]
+
+    def gate_reasons(self, call: Call, held: Rows) -> list[Breakdown]:
+        """Per group, what the gate counts."""
+        work = work_of(call, not any(held), self.setting.max_model_len)
+        return [rule.gate_terms(work, list(row)) for rule, row in zip(self.rules, held, strict=True)]

@@ -1,0 +1,166 @@
+"""What must hold whatever the release does: checked on what a party shows, with no prediction beside it.
+
+The laws of the memory are in `oracle.memory`; here are those of the pool, the caps and the gate (allocation spec, section
+6). A broken law is a Violation like the memory's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oracle.groups import CircularBuffer, CrossAttention, Mamba, ceil_div
+from oracle.memory import Violation
+from oracle.setting import Setting
+from oracle.trace import GRANTED, REFUSED, Audit, Call, Observation, Rows
+
+
+def blocks_for_one(setting: Setting) -> int:
+    """Blocks that one request of max_model_len tokens holds at its peak: what start-up sizing grants it."""
+    total = 0
+    for group in setting.groups:
+        size = group.tokens_per_column(setting.dcp_size)
+        columns = ceil_div(setting.max_model_len, size)
+        if isinstance(group, Mamba):
+            columns = 1 + group.speculative_blocks
+            if group.mode == "align":
+                columns += 1 + group.checkpoint_blocks
+            elif group.mode == "all":
+                columns = ceil_div(setting.max_model_len, size) + group.speculative_blocks
+        elif isinstance(group, CircularBuffer):
+            columns = 1
+        elif isinstance(group, CrossAttention):
+            columns = ceil_div(setting.max_encoder_len, size)
+        cap = group.admission_cap(setting.in_flight_limit, setting.max_model_len)
+        total += columns if cap is None else cap
+    return total
+
+
+def held(rows: Rows) -> int:
+    """Blocks in a request's rows."""
+    return sum([len(row) - row.count(0) for row in rows])
+
+
+class Laws:
+    """The laws of one trace. `report` receives each violation."""
+
+    def __init__(self, setting: Setting, report: Callable[[Violation], None]) -> None:
+        self.setting = setting
+        self.report = report
+        self.usable = setting.num_blocks - 1
+        self.free = self.usable
+        self.held: dict[int, int] = {}
+        self.popped: list[int] = []
+        self.realistic = setting.profile == "scheduler"
+        limit, longest = setting.in_flight_limit, setting.max_model_len
+        self.limit = limit
+        self.caps = [
+            (index, cap)
+            for index, group in enumerate(setting.groups)
+            if (cap := group.admission_cap(limit, longest)) is not None
+        ]
+        self.over_cap: set[int] = set()
+        self.holds_one = self.usable >= blocks_for_one(setting)
+        #: the request that the gate admitted to an idle pool and that has been alone since, with its known tokens
+        self.alone: tuple[int, int] | None = None
+
+    def _broken(self, index: int, law: str, what: str, text: str, group: int = -1) -> None:
+        self.report(Violation(index, group, law, what, text))
+
+    def extended(self, index: int, call: Call, seen: Observation, before: Rows) -> None:
+        """After `allocate_slots`: conservation, a refusal that changes nothing, caps, the gate's promise."""
+        rows = seen.rows
+        now = held(rows)
+        was = self.held.get(call.request, 0)
+        if self.free - seen.free != now - was:
+            self._broken(
+                index,
+                "A2",
+                "free count",
+                f"the request holds {now} blocks after {was}, but the free count went from {self.free} to {seen.free}",
+            )
+        self.free = seen.free
+        self.held[call.request] = now
+        if seen.outcome == REFUSED:
+            self._refused(index, call, rows, before)
+        elif seen.outcome == GRANTED and self.realistic:
+            self._granted(index, call, rows, before)
+
+    def _refused(self, index: int, call: Call, rows: Rows, before: Rows) -> None:
+        if rows != before and any(before):
+            for group, (old, new) in enumerate(zip(before, rows, strict=True)):
+                if len(old) != len(new) or any(b not in (0, a) for a, b in zip(old, new, strict=True)):
+                    self._broken(index, "A22", "refusal", f"a refused call changed row {list(old)} to {list(new)}", group)
+        alone = self.alone
+        if alone is None or alone[0] != call.request or not self.realistic:
+            return
+        end = call.computed + call.external + call.new
+        fits = call.in_flight + call.new <= self.limit and end <= alone[1]
+        hindered = call.reserved_blocks or (call.waiting and call.has_scheduled_reqs and self.setting.watermark)
+        if fits and not hindered and (self.holds_one or not call.lookahead):
+            self.alone = None  # once is enough
+            self._broken(
+                index,
+                "W5",
+                "gate",
+                f"the gate admitted {alone[1]} tokens to an idle pool of {self.usable} blocks, but the chunk that ends at "
+                f"{end} is refused with nobody else there",
+            )
+
+    def _granted(self, index: int, call: Call, rows: Rows, before: Rows) -> None:
+        if self.caps and call.in_flight + call.new <= self.limit:
+            for group, cap in self.caps:
+                row = rows[group]
+                count = len(row) - row.count(0)
+                if count > cap and group not in self.over_cap:
+                    self.over_cap.add(group)
+                    self._broken(index, "W4", "cap", f"holds {count} blocks, its cap is {cap}", group)
+        if self.alone is not None and self.alone[0] != call.request:
+            self.alone = None
+        if call.full_sequence_must_fit and len(self.held) == 1 and not any(before) and not self.popped:
+            self.alone = (call.request, call.tokens)
+
+    def released(self, index: int, request: int, deferred: bool, seen: Observation) -> None:
+        """Everything comes back, or nothing yet when deferred."""
+        was = self.held.pop(request, 0)
+        back = 0 if deferred else was
+        if deferred:
+            self.popped.append(was)
+        if seen.free - self.free != back:
+            self._broken(index, "A7", "free count", f"{back} blocks come back, the free count went from {self.free} to {seen.free}")
+        self.free = seen.free
+        self.alone = None
+
+    def given_back(self, index: int, seen: Observation) -> None:
+        """A deferred release ends."""
+        back = self.popped.pop(0) if self.popped else 0
+        if seen.free - self.free != back:
+            self._broken(index, "A8", "free count", f"{back} blocks come back, the free count went from {self.free} to {seen.free}")
+        self.free = seen.free
+
+    def trimmed(self, index: int, request: int, seen: Observation) -> None:
+        """A removal gives back what it nulls."""
+        now = held(seen.rows)
+        was = self.held.get(request, 0)
+        if seen.free - self.free != was - now:
+            self._broken(index, "A14", "free count", f"{was - now} blocks were nulled, the free count went from {self.free} to {seen.free}")
+        self.free = seen.free
+        self.held[request] = now
+
+    def not_alone(self) -> None:
+        """The promise of the gate ends: a session goes on with tokens it did not see, or its answer was a finding."""
+        self.alone = None
+
+    def audited(self, index: int, audit: Audit) -> None:
+        """A1, A2: each id is free once, held once, or popped; the null block is none of these."""
+        ids = list(audit.free_order)
+        for rows in audit.rows.values():
+            for row in rows:
+                ids += [block for block in row if block]
+        count = len(ids) + sum(self.popped)
+        if len(set(ids)) != len(ids):
+            twice = sorted({block for block in ids if ids.count(block) > 1})
+            self._broken(index, "A2", "owner", f"blocks {twice} have two owners, or are held and free")
+        elif ids and not (0 < min(ids) and max(ids) <= self.usable):
+            self._broken(index, "A1", "owner", f"ids {min(ids)}..{max(ids)} in a pool of 1..{self.usable}")
+        elif count != self.usable:
+            self._broken(index, "A2", "conservation", f"{count} blocks are held, free or popped, of {self.usable}")

@@ -1,0 +1,350 @@
+"""The second oracle: a model of the physical KV cache that knows no allocation rule.
+
+It asks one thing of every read: was what I find here written for exactly this prefix? A block is a page of cells; a
+cell holds the identity of the content last written. The steps of a trace are executed as the worker would: loads, then
+the state copies, then all writes of the batch, then all reads, then the drafter, which writes past the target's range.
+A step runs when its outcome is known (drafts and their rejection included), with the rows that it was scheduled with;
+a block that was given to somebody else too early is then found overwritten.
+
+It borrows nothing from `reservation` or `allocator`: what a kernel reads is written here again, from the kernel's side.
+Identities: each token of a request has a number of its own, which stands for the prefix that ends with it. Two
+positions hold the same content only if the numbers are equal; 0 is garbage (a draft's guess, or never written).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from oracle.groups import (
+    RSWA,
+    ChunkedLocal,
+    CircularBuffer,
+    CrossAttention,
+    Group,
+    Mamba,
+    SlidingWindow,
+)
+from oracle.ledger import Request, Settled, Step
+from oracle.setting import Setting
+from oracle.trace import Call, Rows
+
+GARBAGE = 0
+
+
+@frozen
+class Violation:
+    """A read or write that cannot be right. `index` is the operation that scheduled the step."""
+
+    index: int
+    group: int
+    law: str
+    """W1 (a write without a block) or M12 (a read of something else)."""
+    what: str
+    """Short and stable: "null block", "outside the row", "other content", "state"."""
+    text: str
+
+
+@define(eq=False)
+class Contents:
+    """What the model knows of one request."""
+
+    identity: Request
+    truth: list[int]
+    """Number of the token at each known position."""
+    done: int = 0
+    """Tokens whose outcome is known: where the next step really begins."""
+    tainted: bool = False
+    """A violation was reported: what follows from it is not reported again."""
+    encoder: list[int] = field(factory=list)
+    encoder_written: bool = False
+    rings: dict[int, list[int]] = field(factory=dict)
+    states: dict[int, int] = field(factory=dict)
+    """Per Mamba group the block with the state after `done` tokens."""
+    tags: frozenset[str] = frozenset()
+
+
+class Memory:
+    """The physical cache under one trace. `report` receives each violation."""
+
+    def __init__(self, setting: Setting, report: Callable[[Violation, Contents], None]) -> None:
+        self.setting = setting
+        self.report = report
+        self.sizes = [group.tokens_per_column(setting.dcp_size) for group in setting.groups]
+        self.cells: list[list[int]] = [[] for _ in range(setting.num_blocks)]
+        self.owner: list[int] = [-1] * setting.num_blocks
+        self.known: dict[Request, Contents] = {}
+        self.next = 1
+        self.positional = [
+            (index, group, _reader(group)) for index, group in enumerate(setting.groups) if group.positional
+        ]
+        self.others = [(index, group) for index, group in enumerate(setting.groups) if not group.positional]
+
+    # ---------------------------------------------------------------------------------- what happens
+
+    def scheduled(self, call: Call, request: Request, step: Step | None, rows: Rows) -> None:
+        """A call was granted. An async load writes at once: nothing orders it behind a step in flight."""
+        contents = self.known.get(request)
+        if contents is None:
+            contents = self.known[request] = Contents(request, [])
+        if len(contents.truth) < call.tokens:
+            missing = call.tokens - len(contents.truth)
+            contents.truth.extend(range(self.next, self.next + missing))
+            self.next += missing
+        if call.encoder:
+            contents.encoder = list(range(self.next, self.next + call.encoder))
+            contents.encoder_written = False
+            self.next += call.encoder
+        if request.calls == 1:  # a row begins
+            contents.rings, contents.states, contents.encoder_written = {}, {}, False
+            contents.tags = frozenset(("loaded",)) if call.external else frozenset()
+        if step is None:
+            self._load(contents, call.external, rows)
+            return
+        if call.in_flight == 0:
+            contents.done = call.computed + call.external
+
+    def settled(self, settled: Settled) -> None:
+        """A batch's outcome is known: run it."""
+        steps = list(zip(settled.batch.steps, settled.accepted, strict=True))
+        for step, _ in steps:
+            if step.external:
+                self._load(self.known[step.request], step.external, step.rows)
+        runs = [(self.known[step.request], step, accepted) for step, accepted in steps]
+        if self.others:
+            for contents, step, _ in runs:
+                self._read_states(contents, step)
+        guesses = []
+        for contents, step, _ in runs:
+            guesses.append(self._write_target(contents, step))
+        for (contents, step, _), written in zip(runs, guesses, strict=True):
+            self._read_target(contents, step, written)
+        for (contents, step, accepted), written in zip(runs, guesses, strict=True):
+            if self.others:
+                self._write_states(contents, step, accepted, written)
+            self._draft(contents, step)
+        for (contents, step, accepted), written in zip(runs, guesses, strict=True):
+            contents.done += step.new - step.drafts + accepted
+            if step.samples:
+                first = step.new - step.drafts
+                contents.truth += written[first : first + accepted]
+                contents.truth.append(self.next)
+                self.next += 1
+
+    # ----------------------------------------------------------------------------------------- cells
+
+    def _page(self, block: int, group: int) -> list[int]:
+        """The cells of a block as `group` sees them: another group's bytes are garbage to it."""
+        if self.owner[block] != group:
+            self.owner[block] = group
+            self.cells[block] = [GARBAGE] * self.sizes[group]
+        return self.cells[block]
+
+    def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
+        if not contents.tainted:
+            contents.tainted = True
+            self.report(Violation(step.index, group, law, what, text), contents)
+
+    def _write(self, contents: Contents, step: Step, group: int, first: int, values: list[int], who: str) -> None:
+        """Write `values` to the positions from `first` on, through the step's row."""
+        size = self.sizes[group]
+        row = step.rows[group]
+        position, last = first, first + len(values)
+        while position < last:
+            column = position // size
+            block = row[column] if column < len(row) else -1
+            if block <= 0:
+                what = "null block" if block == 0 else "outside the row"
+                self._wrong(
+                    contents, step, group, "W1", f"{who} {what}", f"{who} writes position {position}, column {column}"
+                )
+                return
+            stop = min(last, (column + 1) * size)
+            base = column * size
+            page = self.cells[block] if self.owner[block] == group else self._page(block, group)
+            page[position - base : stop - base] = values[position - first : stop - first]
+            position = stop
+
+    def _check(self, contents: Contents, step: Step, group: int, first: int, expected: list[int]) -> None:
+        """Every position from `first` on must hold `expected`."""
+        size = self.sizes[group]
+        row = step.rows[group]
+        position, last = first, first + len(expected)
+        owner, cells = self.owner, self.cells
+        while position < last:
+            column = position // size
+            block = row[column] if column < len(row) else -1
+            stop = (column + 1) * size
+            if stop > last:
+                stop = last
+            base = column * size
+            if (
+                block <= 0
+                or owner[block] != group
+                or cells[block][position - base : stop - base] != expected[position - first : stop - first]
+            ):
+                what = "other content" if block > 0 else "null block" if block == 0 else "outside the row"
+                self._wrong(
+                    contents,
+                    step,
+                    group,
+                    "M12",
+                    what,
+                    f"reads positions {position}..{stop - 1} in column {column} (block {max(block, 0)}): {what}",
+                )
+                return
+            position = stop
+
+    # ------------------------------------------------------------------------------------- attention
+
+    def _write_target(self, contents: Contents, step: Step) -> list[int]:
+        """The target writes its positions; returns the numbers written, drafts with numbers of their own."""
+        start = contents.done
+        known = step.new - step.drafts
+        written = contents.truth[start : start + known]
+        if step.drafts:
+            written += range(self.next, self.next + step.drafts)
+            self.next += step.drafts
+        if not contents.tainted:
+            for group, _, _ in self.positional:
+                self._write(contents, step, group, start, written, "target")
+        return written
+
+    def _read_target(self, contents: Contents, step: Step, written: list[int]) -> None:
+        if contents.tainted:
+            return
+        start = contents.done
+        prefix = contents.truth[:start] + written
+        for group, kind, first_read in self.positional:
+            for first, last in first_read(kind, start, start + step.new, step.request.prompt):
+                self._check(contents, step, group, first, prefix[first:last])
+
+    def _draft(self, contents: Contents, step: Step) -> None:
+        """The drafter writes guesses behind the target's range, never at or past max_model_len."""
+        end = contents.done + step.new
+        count = min(self.setting.lookahead, self.setting.max_model_len - end)
+        if count <= 0 or contents.tainted:
+            return
+        for group, kind, _ in self.positional:
+            if kind.drafts:
+                self._write(contents, step, group, end, [GARBAGE] * count, "drafter")
+
+    def _load(self, contents: Contents, external: int, rows: Rows) -> None:
+        """The connector writes what it loads to the blocks that the row holds."""
+        for group, kind in enumerate(self.setting.groups):
+            size, row = self.sizes[group], rows[group]
+            if kind.positional:
+                for column in range(min(len(row), -(-external // size))):
+                    if row[column]:
+                        last = min(external, (column + 1) * size)
+                        self._page(row[column], group)[: last - column * size] = contents.truth[column * size : last]
+            elif isinstance(kind, Mamba):
+                column = 0 if kind.mode == "none" else (external - 1) // size
+                if column < len(row) and row[column]:
+                    self._page(row[column], group)[0] = contents.truth[external - 1]
+                    contents.states[group] = row[column]
+
+    # --------------------------------------------------------------- states, rings, encoder output
+
+    def _read_states(self, contents: Contents, step: Step) -> None:
+        """What a step takes over from before its batch: states, rings, the encoder's output."""
+        start = contents.done
+        for group, kind in self.others:
+            row = step.rows[group]
+            if isinstance(kind, Mamba):
+                if start == 0:
+                    continue
+                block = contents.states.get(group, 0)
+                if kind.mode == "all":
+                    column = (start - 1) // self.sizes[group]
+                    block = row[column] if column < len(row) else 0
+                if block == 0 or self.owner[block] != group or self.cells[block][0] != contents.truth[start - 1]:
+                    self._wrong(
+                        contents, step, group, "M12", "state", f"starts from the state after {start} tokens (block {block})"
+                    )
+            elif isinstance(kind, CircularBuffer):
+                ring = contents.rings.get(group)
+                if ring is not None and row and (self.owner[row[0]] != group or self.cells[row[0]] != ring):
+                    self._wrong(contents, step, group, "M12", "other content", f"reads its ring (block {row[0]})")
+
+    def _write_states(self, contents: Contents, step: Step, accepted: int, written: list[int]) -> None:
+        if contents.tainted:
+            return
+        start = contents.done
+        for group, kind in self.others:
+            size, row = self.sizes[group], step.rows[group]
+            if isinstance(kind, Mamba):
+                self._write_mamba(contents, step, group, kind, accepted, written)
+            elif isinstance(kind, CircularBuffer):
+                if not row or row[0] == 0:
+                    self._wrong(contents, step, group, "W1", "target null block", "writes its ring without a block")
+                    continue
+                page = self._page(row[0], group)
+                for offset, value in enumerate(written):
+                    page[(start + offset) % size] = value
+                contents.rings[group] = page[:]
+            elif isinstance(kind, CrossAttention) and contents.encoder:
+                if not contents.encoder_written:
+                    self._write(contents, step, group, 0, contents.encoder, "encoder")
+                self._check(contents, step, group, 0, contents.encoder)
+        contents.encoder_written = True
+
+    def _write_mamba(
+        self, contents: Contents, step: Step, group: int, kind: Mamba, accepted: int, written: list[int]
+    ) -> None:
+        """One running state and one state a draft; the accepted one is where the next step starts."""
+        size, row = self.sizes[group], step.rows[group]
+        end = contents.done + step.new
+        if kind.mode == "none":
+            first = 0
+        elif kind.mode == "align":
+            first = -(-end // size) - 1
+        else:
+            first = (end - step.drafts + accepted - 1) // size
+        columns = range(first, first + 1 + kind.speculative_blocks)
+        blocks = [row[column] if column < len(row) else 0 for column in columns]
+        if 0 in blocks or len(set(blocks)) != len(blocks):
+            self._wrong(
+                contents, step, group, "W1", "state null block", f"writes states to columns {columns[0]}..{columns[-1]}: {blocks}"
+            )
+            return
+        base = step.new - step.drafts - 1
+        if kind.mode == "all":
+            self._page(blocks[0], group)[0] = written[base + accepted]
+            return
+        for draft in range(step.drafts + 1):
+            self._page(blocks[draft], group)[0] = written[base + draft]
+        contents.states[group] = blocks[accepted]
+
+
+Reader = Callable[[Group, int, int, int], list[tuple[int, int]]]
+
+
+def _reader(group: Group) -> Reader:
+    """Which positions (half-open ranges) the tokens start .. end-1 of a step read, from the kernel's mask."""
+
+    def everything(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+        return [(0, end)]
+
+    def window(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+        assert isinstance(group, SlidingWindow)
+        return [(max(0, start - group.window + 1), end)]
+
+    def chunk(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+        assert isinstance(group, ChunkedLocal)
+        return [(start - start % group.chunk, end)]
+
+    def reference(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+        assert isinstance(group, RSWA)
+        if start <= prompt:
+            return [(0, end)]
+        return [(0, prompt), (max(prompt, start - group.window + 1), end)]
+
+    if isinstance(group, SlidingWindow):
+        return window
+    if isinstance(group, ChunkedLocal):
+        return chunk
+    if isinstance(group, RSWA):
+        return reference
+    return everything

@@ -1,0 +1,40 @@
+"""The block pool with caching off: a free queue used from its front (A1 to A5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Pool:
+    """Ids 1 .. num_blocks-1; id 0 is the null block, never free and never handed out.
+
+    The queue is kept back to front, so that both ends of a call, taking and giving back, are the end of a list: with
+    caching off a freed block can never be found again and is the first to be used (A4).
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self._queue = list(range(num_blocks - 1, 0, -1))
+
+    @property
+    def free(self) -> int:
+        """Free blocks."""
+        return len(self._queue)
+
+    def take(self, blocks: int) -> list[int]:
+        """The first `blocks` ids of the queue, in order (A3). The caller has tested that they are there."""
+        queue = self._queue
+        if blocks > len(queue):
+            raise AssertionError(f"the oracle took {blocks} blocks of {len(queue)}: count and use differ (A21)")
+        cut = len(queue) - blocks
+        taken = queue[cut:]
+        del queue[cut:]
+        taken.reverse()
+        return taken
+
+    def give(self, batch: Iterable[int]) -> None:
+        """Give a batch back; its first id goes to the very front, nulls are ignored (A4)."""
+        self._queue.extend(block for block in reversed(list(batch)) if block)
+
+    def order(self) -> tuple[int, ...]:
+        """The queue from its front."""
+        return tuple(reversed(self._queue))

@@ -1,0 +1,207 @@
+"""The language of traces: operations, what a party answers, and the protocol that every party keeps.
+
+A trace is a setting and operations. Operations are relative to the state ("16 more tokens of request 3"), so that a
+trace stays meaningful when a part of it is dropped; `oracle.ledger` resolves them into calls with absolute numbers,
+the same for every party.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from oracle.groups import at_least
+from oracle.setting import Setting
+
+Row = tuple[int, ...]
+Rows = tuple[Row, ...]
+
+# --------------------------------------------------------------------------------------------- operations
+
+
+@frozen(kw_only=True)
+class Extend:
+    """Ask for slots: `new` more tokens of `request` (drafts included). The first one of a request brings its `prompt`.
+
+    external: tokens that a connector loads (with new = 0: an async load). encoder: encoder tokens. lookahead: None for
+    the setting's own. The rest are the admission flags of `allocate_slots`.
+    """
+
+    request: int = field(validator=at_least(0))
+    new: int = field(validator=at_least(0))
+    prompt: int = field(default=0, validator=at_least(0))
+    external: int = field(default=0, validator=at_least(0))
+    encoder: int = field(default=0, validator=at_least(0))
+    lookahead: int | None = None
+    full_sequence_must_fit: bool = False
+    reserved_blocks: int = field(default=0, validator=at_least(0))
+    has_scheduled_reqs: bool = True
+    skip_zeroing: tuple[int, ...] = ()
+
+
+@frozen(kw_only=True)
+class Settle:
+    """The output of the oldest step in flight comes back. `accepted`: (request, accepted drafts); absent means 0."""
+
+    accepted: tuple[tuple[int, int], ...] = ()
+
+
+@frozen(kw_only=True)
+class Loaded:
+    """The async load of `request` has ended; `valid` tokens of it are good (None: all)."""
+
+    request: int = field(validator=at_least(0))
+    valid: int | None = None
+
+
+@frozen(kw_only=True)
+class Release:
+    """`request` gives its blocks back: finished or aborted, or preempted (it then comes back from token 0).
+
+    deferred: the blocks are popped now and given back by a later GiveBack (a step in flight may still write them).
+    """
+
+    request: int = field(validator=at_least(0))
+    preempt: bool = False
+    deferred: bool = False
+
+
+@frozen(kw_only=True)
+class GiveBack:
+    """The oldest deferred release is given back to the pool, in reverse order."""
+
+
+@frozen(kw_only=True)
+class Resume:
+    """A session goes on: `request` keeps its row and gets `tokens` more prompt tokens."""
+
+    request: int = field(validator=at_least(0))
+    tokens: int = field(validator=at_least(1))
+
+
+@frozen(kw_only=True)
+class Trim:
+    """Remove what nobody reads any more, without an allocation (`remove_skipped_blocks`)."""
+
+    request: int = field(validator=at_least(0))
+
+
+@frozen(kw_only=True)
+class NewStep:
+    """The scheduler starts its next step: what was scheduled is launched, the zero list is drained."""
+
+
+Operation = Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep
+OPERATIONS: tuple[type, ...] = (Extend, Settle, Loaded, Release, GiveBack, Resume, Trim, NewStep)
+
+
+@frozen(kw_only=True)
+class Trace:
+    """A setting and the operations to run on it."""
+
+    setting: Setting
+    operations: tuple[Operation, ...]
+    level: str = "manager"
+
+
+# ---------------------------------------------------------------------------------------------- the protocol
+
+
+@define(slots=True)
+class Call:
+    """One `allocate_slots`, in absolute numbers (tokens). Not frozen: one is made for each step."""
+
+    request: int
+    computed: int
+    in_flight: int
+    prompt: int
+    tokens: int
+    waiting: bool
+    """Status WAITING or PREEMPTED: the watermark counts."""
+    preempted: bool
+    new: int
+    lookahead: int
+    external: int
+    encoder: int
+    full_sequence_must_fit: bool
+    reserved_blocks: int
+    has_scheduled_reqs: bool
+    skip_zeroing: tuple[int, ...]
+
+
+#: outcomes of a call; an error is "error:" and the exception's type
+GRANTED, REFUSED, DONE = "granted", "refused", "done"
+
+
+@define(slots=True)
+class Observation:
+    """What a party shows after one call: cheap, the touched request only.
+
+    new: entries added per group (A20), blocks popped by a deferred release, or the zero list. rows: the request's row
+    per group as block ids, 0 for null. free: blocks in the free queue.
+    """
+
+    outcome: str
+    new: Rows
+    rows: Rows
+    free: int
+
+
+@frozen
+class Audit:
+    """Everything: each live request's rows, and the free queue from its front."""
+
+    rows: dict[int, Rows]
+    free_order: Row
+
+
+class Target(Protocol):
+    """A party that can run a trace: the oracle, a real manager, a fork's. Built from a Setting."""
+
+    def extend(self, call: Call) -> Observation: ...
+
+    def release(self, request: int, deferred: bool) -> Observation: ...
+
+    def give_back(self) -> Observation: ...
+
+    def trim(self, request: int, processed: int, prompt: int) -> Observation: ...
+
+    def new_step(self) -> Observation: ...
+
+    def audit(self) -> Audit: ...
+
+
+# ----------------------------------------------------------------------------------------------- differences
+
+#: what is compared, from robust to strict
+ASPECTS = ("outcome", "columns", "nulls", "free", "ids", "order", "zeroing", "law")
+#: aspects of later levels, known by name so that a run can say that this version does not have them
+LATER_ASPECTS = ("hits", "copies", "hashes", "events")
+
+
+@frozen(kw_only=True)
+class Difference:
+    """Two parties disagree, or a law is broken, at one operation of a trace."""
+
+    aspect: str
+    step: int
+    """Index of the operation; -1 when the party could not be built."""
+    group: int | None
+    kind: str
+    """Kind of the group, or "pool"."""
+    rule: str
+    """Rule of the spec or law that decides, e.g. A15."""
+    sign: str
+    """What the real side did against the oracle: "more", "less", "granted", "refused", "error:X", "other"."""
+    expected: str
+    observed: str
+    detail: str = ""
+    tags: tuple[str, ...] = ()
+    """The situation, part of the fingerprint: "first", "external", "loaded", ..."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Groups the differences that one defect makes: level, aspect, kind, rule, sign, situation."""
+        parts = ["manager", self.aspect, self.kind, self.rule, self.sign, *self.tags]
+        return "/".join(parts)

@@ -1,0 +1,1 @@
+"""Bytes to traces: Hypothesis strategies and the packed codec. Imports only the oracle."""

@@ -1,0 +1,463 @@
+"""The packed codec: bytes to a setting and a stream of operations, decoded relative to the state.
+
+Every byte string is a valid trace, and so is every string with bytes dropped: an index is taken modulo what is there, a
+token count is scaled to what fits, and where bytes end everything reads as 0, the simplest choice. The first bytes give
+the setting; each operation takes two to five. One Hypothesis draw a trace instead of one rule a step is what makes the
+generator faster than the manager that it feeds.
+
+Swarm: two bytes switch the features of a trace on or off, so that a trace has few of them and each pair meets often.
+Sizes are chosen so that the crossings happen: pools near what one or two requests need, block sizes 1 to 16, token
+counts at and around block, window, chunk and length borders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from oracle.errors import SettingError
+from oracle.groups import (
+    MLA,
+    RSWA,
+    ChunkedLocal,
+    CircularBuffer,
+    CrossAttention,
+    FullAttention,
+    Group,
+    HiddenState,
+    Mamba,
+    SlidingWindow,
+    SlidingWindowMLA,
+    ceil_div,
+)
+from oracle.ledger import RUNNING, Ledger, Request
+from oracle.setting import Setting
+from oracle.speculation import METHODS
+from oracle.trace import (
+    Extend,
+    GiveBack,
+    Loaded,
+    NewStep,
+    Operation,
+    Release,
+    Resume,
+    Settle,
+    Trace,
+    Trim,
+)
+
+BLOCK_SIZES = (4, 1, 2, 3, 4, 8, 16, 5, 4, 2, 6, 8)
+KINDS: tuple[type[Group], ...] = (
+    FullAttention,
+    SlidingWindow,
+    Mamba,
+    FullAttention,
+    ChunkedLocal,
+    RSWA,
+    Mamba,
+    SlidingWindow,
+    CrossAttention,
+    SlidingWindowMLA,
+    MLA,
+    CircularBuffer,
+    HiddenState,
+)
+GROUP_COUNTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 5)
+#: pool sizes in twentieths of what the longest request needs: below 20 nothing long fits, above 40 little is refused
+POOL_TWENTIETHS = (24, 14, 18, 20, 21, 23, 26, 30, 34, 40, 52)
+WRITERS = tuple(sorted(key for key, method in METHODS.items() if method.extra is not None))
+
+Decode = Callable[["Reader", Ledger], "Operation | None"]
+
+
+class Reader:
+    """Bytes read one after the other; past the end everything is 0."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.at >= len(self.data)
+
+    def byte(self) -> int:
+        at = self.at
+        self.at = at + 1
+        return self.data[at] if at < len(self.data) else 0
+
+    def below(self, limit: int) -> int:
+        """0 .. limit-1."""
+        return self.byte() % limit if limit > 1 else 0
+
+    def pick(self, choices: tuple) -> object:  # type: ignore[type-arg]
+        return choices[self.byte() % len(choices)]
+
+
+class Features:
+    """The swarm switches of one trace."""
+
+    NAMES = (
+        "speculation",
+        "overlap",
+        "connector",
+        "gate",
+        "watermark",
+        "preempt",
+        "abort",
+        "deferred",
+        "session",
+        "trim",
+        "sharded",
+        "mixed_precision",
+        "uniform",
+        "unset_cap",
+        "reserve",
+        "new_step",
+    )
+
+    def __init__(self, reader: Reader) -> None:
+        bits = reader.byte() | reader.byte() << 8
+        self.on = {name for index, name in enumerate(self.NAMES) if bits >> index & 1}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.on
+
+
+def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, depth: int) -> Group:
+    kind = KINDS[reader.below(len(KINDS))]
+    size = BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]
+    first, second = reader.byte(), reader.byte()
+    more: dict[str, object] = {
+        "precision": "single" if "mixed_precision" in features and first & 1 else "half",
+        "uniform_layers": 2 if "uniform" in features and second & 1 else 0,
+    }
+    replicated = not first & 2
+    if issubclass(kind, Mamba):
+        mode = ("align", "align", "none", "align", "all")[first % 5]
+        if mode == "none":
+            size = max_model_len
+        elif mode == "align":
+            size = max(size, drafts * depth + 1)
+        more |= {"mode": mode, "speculative_blocks": drafts + (second % 7 == 6)}
+        if mode == "align" and second % 4 == 3:
+            more |= {"checkpoint_blocks": 1, "checkpoint_alignment": (1, 1, 2, 4)[second % 16 // 4]}
+        return kind(block_size=size, **more)  # type: ignore[arg-type]
+    if issubclass(kind, SlidingWindow):
+        window = 2 + first % min(3 * size + 3, max(1, max_model_len - 2))
+        more |= {"window": window, "extra_retained_tokens": (0, 0, 0, 1, 3)[second % 5], "dcp_sharded": False}
+    elif kind is ChunkedLocal:
+        more |= {"chunk": size * (1 + first % 4), "dcp_sharded": False}
+    elif kind is RSWA:
+        more |= {"window": 1 + first % (2 * size + 2), "dcp_sharded": not replicated}
+    else:
+        more |= {"dcp_sharded": not replicated}
+    return kind(block_size=size, **more)  # type: ignore[arg-type]
+
+
+def longest_request(groups: tuple[Group, ...], setting: Setting) -> int:
+    """Blocks that a request of max_model_len tokens holds at its peak, about: the scale of the pool."""
+    total = 0
+    for group in groups:
+        size = group.tokens_per_column(setting.dcp_size)
+        columns = ceil_div(setting.max_model_len, size)
+        cap = group.admission_cap(setting.in_flight_limit, setting.max_model_len)
+        if isinstance(group, Mamba):
+            columns = 1 + group.speculative_blocks + (1 if group.mode == "align" else 0)
+        elif isinstance(group, CircularBuffer):
+            columns = 1
+        elif isinstance(group, CrossAttention):
+            columns = ceil_div(setting.max_encoder_len, size)
+        total += columns if cap is None else min(cap, columns)
+    return total
+
+
+def read_setting(reader: Reader, profile: str = "scheduler") -> tuple[Setting, Features]:
+    """The setting that the first bytes stand for, and the features that its operations may use."""
+    features = Features(reader)
+    max_model_len = 12 + reader.below(72)
+    depth = 2 if "overlap" in features else 1
+    name, parallel, drafts = "none", False, 0
+    method = WRITERS[reader.below(len(WRITERS))]
+    wanted = (3, 1, 2, 4, 3, 5)[reader.below(6)]
+    if "speculation" in features:
+        (name, parallel), drafts = method, wanted
+    batched = 4 + reader.below(36)
+    groups = tuple(
+        _group(reader, features, max_model_len, drafts, depth) for _ in range(GROUP_COUNTS[reader.below(10)])
+    )
+    cross = any(isinstance(group, CrossAttention) for group in groups)
+    encoder = 1 + reader.below(20)
+    dcp = 2 if "sharded" in features and not any(g.recycles and g.dcp_sharded for g in groups) else 1
+    limit = None if "unset_cap" in features and reader.below(3) == 0 else depth * batched
+    scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
+    retention = (None, 0)[reader.below(2)]
+
+    def build(num_blocks: int) -> Setting:
+        return Setting(
+            groups=groups,
+            num_blocks=num_blocks,
+            max_model_len=max_model_len,
+            max_num_batched_tokens=batched,
+            max_num_seqs=1 + reader.data[2] % 6 if len(reader.data) > 2 else 4,
+            max_in_flight_tokens=limit,
+            in_flight_depth=depth,
+            method=name,
+            parallel_drafting=parallel,
+            num_speculative_tokens=drafts,
+            prefix_cache_retention_interval=retention,
+            dcp_size=dcp,
+            watermark=0.12 if "watermark" in features else 0.0,
+            max_encoder_len=encoder if cross else 0,
+            kv_connector="connector" in features,
+            profile=profile,
+        )
+
+    try:
+        rough = build(2)
+    except SettingError as error:
+        raise AssertionError(f"the codec drew an impossible setting: {error}") from error
+    need = longest_request(groups, rough)
+    return build(2 + need * scale // 20 + reader.below(3)), features
+
+
+class Operations:
+    """The stream of operations that the remaining bytes stand for; `next` decodes one against the ledger's state."""
+
+    def __init__(self, reader: Reader, setting: Setting, features: Features) -> None:
+        self.reader = reader
+        self.setting = setting
+        self.features = features
+        self.next_id = 0
+        self.borders = self._borders()
+        menu: list[Decode] = [self._go_on] * 9 + [self._admit] * 6 + [self._settle] * 5
+        optional: tuple[tuple[str, Decode, int], ...] = (
+            ("connector", self._load, 4),
+            ("connector", self._loaded, 4),
+            ("preempt", self._preempt, 2),
+            ("abort", self._finish, 2),
+            ("session", self._resume, 2),
+            ("trim", self._trim, 1),
+            ("new_step", self._new_step, 3),
+        )
+        for name, decode, weight in optional:
+            if name in features:
+                menu += [decode] * weight
+        if "deferred" in features or "connector" in features:
+            menu += [self._give_back] * 2
+        self.menu = tuple(menu)
+        drafting = setting.num_speculative_tokens > 0
+        self.drafts = (setting.num_speculative_tokens,) * 3 + (0, 1) if drafting else (0,)
+
+    def _borders(self) -> tuple[int, ...]:
+        """Lengths at which something happens: a column, a window, a chunk of some group."""
+        found = []
+        for group in self.setting.groups:
+            size = group.tokens_per_column(self.setting.dcp_size)
+            if size < self.setting.max_model_len:
+                found.append(size)
+            if isinstance(group, ChunkedLocal):
+                found.append(group.chunk)
+        return tuple(found) or (4,)
+
+    def next(self, ledger: Ledger) -> Operation | None:
+        """The next operation, or None at the end of the bytes."""
+        reader = self.reader
+        while not reader.exhausted:
+            operation = self.menu[reader.byte() % len(self.menu)](reader, ledger)
+            if operation is not None:
+                return operation
+        return None
+
+    # -------------------------------------------------------------------------------- tokens and requests
+
+    def _amount(self, reader: Reader, start: int, most: int) -> int:
+        """A token count in 1 .. most: all, one, at or beside a border, or any."""
+        choice = reader.byte()
+        how = choice & 7
+        if how <= 2 or most <= 1:
+            return most
+        if how == 3:
+            return 1
+        if how == 7:
+            return 1 + (choice >> 3) % most
+        border = self.borders[(choice >> 3) % len(self.borders)]
+        end = (start // border + 1 + (choice >> 6)) * border + (how - 5)
+        return min(max(1, end - start), most)
+
+    def _clip(self, ledger: Ledger, request: Request, start: int, new: int) -> int:
+        """Shorten a chunk to a border of an align group; 0 if it cannot be."""
+        if not ledger.align or start + new >= max(request.prompt, request.tokens - 1):
+            return new
+        return max(0, (start + new) // ledger.align * ledger.align - start)
+
+    def _room(self, ledger: Ledger) -> int:
+        if len(ledger.open.steps) >= self.setting.max_num_seqs:
+            return 0
+        return self.setting.max_num_batched_tokens - ledger.open.new
+
+    # ------------------------------------------------------------------------------------- the operations
+
+    def _go_on(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        scheduled = {step.request.id for step in ledger.open.steps}
+        full = len(ledger.launched) >= self.setting.in_flight_depth
+        running = [
+            r
+            for r in ledger.requests.values()
+            if r.status == RUNNING and r.id not in scheduled and r.tokens + r.placeholders > r.computed
+        ]
+        if full or not running:
+            return self._settle(reader, ledger) if full or ledger.open.steps else self._admit(reader, ledger)
+        request = running[reader.byte() % len(running)]
+        known = request.tokens + request.placeholders - request.computed
+        most = min(known, self._room(ledger), self.setting.max_model_len - 1 - request.computed)
+        if most < 1:
+            return self._settle(reader, ledger) if ledger.open.steps else self._finish(reader, ledger)
+        new = self._clip(ledger, request, request.computed, self._amount(reader, request.computed, most))
+        if new == known and len(self.drafts) > 1:
+            drafts = self.drafts[reader.byte() % len(self.drafts)]
+            new += max(0, min(drafts, self._room(ledger) - new, self.setting.max_model_len - 1 - request.computed - new))
+        return Extend(request=request.id, new=new) if new > 0 else None
+
+    def _waiting(self, ledger: Ledger) -> list[Request]:
+        return [
+            r for r in ledger.requests.values() if r.status != RUNNING and not r.loading and not r.in_flight
+        ]
+
+    def _candidate(self, reader: Reader, ledger: Ledger) -> tuple[Request, int]:
+        """A waiting request, or a new one with its prompt length."""
+        waiting = self._waiting(ledger)
+        which = reader.byte()
+        if waiting and (which & 3 or len(ledger.requests) >= self.setting.max_num_seqs + 2):
+            return waiting[(which >> 2) % len(waiting)], 0
+        most = self.setting.max_model_len - 1
+        prompt = self._amount(reader, (which >> 2) % max(1, most - 1), most)
+        if reader.byte() & 3 == 0:
+            prompt = max(1, prompt // 3)
+        self.next_id += 1
+        return Request(id=self.next_id - 1, prompt=prompt, tokens=prompt), prompt
+
+    def _admit(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        if len(ledger.launched) >= self.setting.in_flight_depth or self._room(ledger) < 1:
+            return self._settle(reader, ledger)
+        request, prompt = self._candidate(reader, ledger)
+        first = not request.holds
+        external = 0
+        if "connector" in self.features and first and request.tokens > 1 and reader.byte() & 1:
+            external = self._amount(reader, 0, request.tokens - 1)
+        start = request.computed + external
+        most = min(request.tokens - start, self._room(ledger), self.setting.max_model_len - 1 - start)
+        if most < 1:
+            return self._finish(reader, ledger) if self._room(ledger) > 0 and request.holds else None
+        new = self._clip(ledger, request, start, self._amount(reader, start, most))
+        if new < 1:
+            return None
+        padded = request.tokens - start == 1 and start > 0 and self.setting.num_speculative_tokens > 0
+        if padded and reader.byte() & 1:
+            room = min(self._room(ledger), self.setting.max_model_len - 1 - start)
+            new = min(1 + self.setting.num_speculative_tokens, room)
+        return self._ask(reader, ledger, request, prompt, new, external)
+
+    def _ask(
+        self, reader: Reader, ledger: Ledger, request: Request, prompt: int, new: int, external: int
+    ) -> Extend:
+        encoder = 0
+        if ledger.cross and not request.holds:
+            encoder = 1 + reader.below(self.setting.max_encoder_len)
+        flags = reader.byte() if self.features.on & {"gate", "reserve", "watermark"} else 0
+        skip: tuple[int, ...] = ()
+        if new == 0 and "mixed_precision" in self.features:
+            skip = tuple(range(flags % (len(self.setting.groups) + 1)))
+        return Extend(
+            request=request.id,
+            new=new,
+            prompt=prompt,
+            external=external,
+            encoder=encoder,
+            full_sequence_must_fit="gate" in self.features and flags & 3 != 3,
+            reserved_blocks=flags >> 5 if "reserve" in self.features and new == 0 else 0,
+            has_scheduled_reqs=any(r.status == RUNNING for r in ledger.requests.values()),
+            skip_zeroing=skip,
+        )
+
+    def _load(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        request, prompt = self._candidate(reader, ledger)
+        if request.holds:
+            return None
+        external = self._amount(reader, 0, request.tokens)
+        return self._ask(reader, ledger, request, prompt, 0, external)
+
+    def _loaded(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        loading = [r for r in ledger.requests.values() if r.loading]
+        if not loading:
+            return None
+        which = reader.byte()
+        request = loading[(which >> 3) % len(loading)]
+        if which & 7 == 7:
+            return Loaded(request=request.id, valid=0)
+        if which & 7 == 6 and len(self.setting.groups) == 1:
+            size = self.setting.scheduler_block_size
+            return Loaded(request=request.id, valid=request.loading // size // 2 * size)
+        return Loaded(request=request.id)
+
+    def _settle(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        batch = ledger.launched[0] if ledger.launched else ledger.open
+        if not batch.steps:
+            return None
+        accepted = [(s.request.id, reader.byte() % (s.drafts + 1)) for s in batch.steps if s.drafts and s.samples]
+        return Settle(accepted=tuple((request, taken) for request, taken in accepted if taken))
+
+    def _held(self, reader: Reader, ledger: Ledger) -> Request | None:
+        held = [r for r in ledger.requests.values() if r.holds]
+        return held[reader.byte() % len(held)] if held else None
+
+    def _preempt(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        running = [r for r in ledger.requests.values() if r.status == RUNNING and r.holds]
+        if not running:
+            return None
+        request = running[reader.byte() % len(running)]
+        return Release(request=request.id, preempt=True, deferred=self._defer(reader, request))
+
+    def _finish(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        request = self._held(reader, ledger)
+        if request is None:
+            return None
+        return Release(request=request.id, deferred=bool(request.loading) or self._defer(reader, request))
+
+    def _defer(self, reader: Reader, request: Request) -> bool:
+        if self.setting.kv_connector and request.in_flight:
+            return True
+        return "deferred" in self.features and bool(reader.byte() & 1)
+
+    def _give_back(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        return GiveBack() if ledger.deferred else None
+
+    def _resume(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        idle = [
+            r
+            for r in ledger.requests.values()
+            if r.status == RUNNING and not r.in_flight and r.computed >= r.tokens - 1 and r.holds
+        ]
+        if not idle:
+            return None
+        request = idle[reader.byte() % len(idle)]
+        most = self.setting.max_model_len - 1 - request.tokens
+        return Resume(request=request.id, tokens=self._amount(reader, request.tokens, most)) if most > 0 else None
+
+    def _trim(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        request = self._held(reader, ledger)
+        return None if request is None else Trim(request=request.id)
+
+    def _new_step(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        return NewStep()
+
+
+def open_trace(data: bytes, profile: str = "scheduler") -> tuple[Setting, Operations]:
+    """The setting and the operation stream of packed bytes."""
+    reader = Reader(data)
+    setting, features = read_setting(reader, profile)
+    return setting, Operations(reader, setting, features)
+
+
+def iterate(trace: Trace) -> Iterator[Operation]:
+    """The operations of a trace as they are, for a replay."""
+    return iter(trace.operations)
