@@ -89,7 +89,7 @@ def test_external_tokens_inside_a_chunk_are_loaded_from_its_start() -> None:
 
 @pytest.mark.parametrize(("in_flight", "limit", "cap"), [(4, 64, 3), (5, 64, 4), (None, 10, 3), (None, 64, 16)])
 def test_cap(in_flight: int | None, limit: int, cap: int) -> None:
-    """ceil((8+F)/4), no + 1: F 4 -> 12/4 = 3; F 5 -> ceil(13/4) = 4. F unset is M: min(18, 10) -> 3, min(72, 64): 16."""
+    """ceil((8+F)/4), no + 1: F 4 -> 12/4 = 3; F 5 -> ceil(13/4) = 4. F unset is M: min(18, 10): 3, min(72, 64): 16."""
     both = Both(chunked(), max_model_len=limit, max_in_flight_tokens=in_flight)
 
     assert [cap] == both.caps()

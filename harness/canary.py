@@ -1,0 +1,57 @@
+"""The canary: a target with a planted defect. A run that does not catch it proves nothing.
+
+It is the target under test with the lookahead taken away from a request's first call: the historic defect that crashed
+DFlash. So the canary goes the whole way of a real difference, through the same target, comparison and verdict.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from harness.replay import MakeTarget, Options
+from harness.worker import run_shard
+from oracle.setting import Setting
+from oracle.trace import Audit, Call, Observation, Target
+
+#: shards that the canary may take to be caught
+SHARDS = 5
+
+
+class Canary:
+    """A target that loses the lookahead of first calls."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def extend(self, call: Call) -> Observation:
+        return self.target.extend(evolve(call, lookahead=0) if call.computed == 0 else call)
+
+    def release(self, request: int, deferred: bool) -> Observation:
+        return self.target.release(request, deferred)
+
+    def give_back(self) -> Observation:
+        return self.target.give_back()
+
+    def trim(self, request: int, processed: int, prompt: int) -> Observation:
+        return self.target.trim(request, processed, prompt)
+
+    def new_step(self) -> Observation:
+        return self.target.new_step()
+
+    def audit(self) -> Audit:
+        return self.target.audit()
+
+
+def caught(make_target: MakeTarget, options: Options, seed: int = 0) -> int | None:
+    """Steps until the canary was caught; None if it was not."""
+
+    def make(setting: Setting) -> Target:
+        return Canary(make_target(setting))
+
+    steps = 0
+    for shard in range(SHARDS):
+        result = run_shard(seed, shard, make, options, examples=40)
+        steps += result.steps
+        if any("/A19/less" in name for name in result.found):
+            return steps
+    return None

@@ -1,0 +1,181 @@
+"""One shard of a run, in a process of its own: draw, replay, collect.
+
+The trace is on disk before its first step runs: the packed bytes and a step counter lie in a file that the worker maps
+into memory. When the worker is killed, by a segmentation fault or by the watchdog, the parent decodes from that file how
+far it came.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from harness.reach import Reach
+from harness.replay import MakeTarget, Options, Replay, run_trace
+from oracle.errors import TraceError
+from oracle.trace import Difference, Trace
+from strategies.packed import open_trace
+from strategies.traces import draw
+
+#: examples a shard; a run is a sequence of shards, whoever runs them
+EXAMPLES = 100
+#: every so many examples one is run twice
+TWICE_EVERY = 25
+MAGIC = b"slotcheck-1\n"
+_HEAD = struct.Struct("<12sQQQ")
+_COUNTER = struct.Struct("<Q")
+CAPACITY = 4096
+
+
+@frozen
+class Found:
+    """A difference with the trace that showed it."""
+
+    difference: Difference
+    trace: Trace
+
+
+@define
+class ShardResult:
+    """What one shard gave. Differences once a fingerprint, with their number."""
+
+    shard: int
+    steps: int = 0
+    traces: int = 0
+    reach: Counter[str] = field(factory=Counter)
+    found: dict[str, Found] = field(factory=dict)
+    counts: Counter[str] = field(factory=Counter)
+    declared: Counter[str] = field(factory=Counter)
+
+    def add(self, difference: Difference, trace: Trace) -> None:
+        """One more difference; of each fingerprint the shortest trace is kept."""
+        name = difference.fingerprint
+        self.counts[name] += 1
+        kept = self.found.get(name)
+        if kept is None or len(trace.operations) < len(kept.trace.operations):
+            self.found[name] = Found(difference, trace)
+
+
+class Journal:
+    """The file that says which trace a worker is running and at which step it is."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_HEAD.pack(MAGIC, 0, 0, 0) + bytes(CAPACITY))
+        with path.open("r+b") as stream:
+            self.map = mmap.mmap(stream.fileno(), 0)
+
+    def begin(self, examples: int, data: bytes) -> None:
+        """A new trace: its bytes are written before its first step."""
+        self.map[: _HEAD.size + len(data)] = _HEAD.pack(MAGIC, examples, 0, len(data)) + data
+
+    def at(self, step: int) -> None:
+        """The step that runs next."""
+        _COUNTER.pack_into(self.map, 20, step)
+
+
+@frozen
+class Progress:
+    """What a journal says: traces begun, the step that runs, the packed bytes."""
+
+    traces: int
+    step: int
+    data: bytes
+
+
+def read_journal(path: Path) -> Progress:
+    """Read a journal, also one of a process that is gone."""
+    raw = path.read_bytes()
+    if len(raw) < _HEAD.size or not raw.startswith(MAGIC):
+        raise TraceError(f"{path} is not a journal of a run")
+    _, traces, step, length = _HEAD.unpack_from(raw)
+    return Progress(traces, step, raw[_HEAD.size : _HEAD.size + length])
+
+
+def decode(data: bytes, steps: int, profile: str) -> Trace:
+    """The first `steps` + 1 operations of packed bytes, with the oracle alone: needs no target."""
+    setting, stream = open_trace(data, profile)
+    replay = Replay(setting, None, Options())
+    while not replay.over and len(replay.operations) <= steps:
+        operation = stream.next(replay.ledger)
+        if operation is None:
+            break
+        replay.step(operation)
+    return replay.result().trace
+
+
+def run_shard(
+    run_seed: int,
+    shard: int,
+    make_target: MakeTarget,
+    options: Options,
+    profile: str = "scheduler",
+    journal: Journal | None = None,
+    examples: int = EXAMPLES,
+    stop: Callable[[], bool] = lambda: False,
+    name_of: Callable[[Difference], str] = lambda difference: difference.fingerprint,
+) -> ShardResult:
+    """Draw the examples of one shard and replay each. `name_of` names the finding behind a declared difference."""
+    result = ShardResult(shard)
+    reach = Reach()
+
+    def visit(data: bytes) -> None:
+        if stop():
+            return
+        if journal is not None:
+            journal.begin(result.traces + 1, data)
+        setting, stream = open_trace(data, profile)
+        replay = Replay(setting, make_target, options, reach)
+        while not replay.over:
+            operation = stream.next(replay.ledger)
+            if operation is None:
+                replay.finish()
+                break
+            if journal is not None:
+                journal.at(replay.steps)
+            replay.step(operation)
+        outcome = replay.result()
+        result.traces += 1
+        result.steps += outcome.steps
+        for difference in outcome.declared:
+            result.declared[name_of(difference)] += 1
+        if outcome.differences:
+            _take(result, outcome.differences, outcome.trace, make_target, options)
+        elif result.traces % TWICE_EVERY == 0:
+            again = run_trace(outcome.trace, make_target, options)
+            for difference in again.differences:
+                result.add(_flaky(difference), outcome.trace)
+
+    draw(run_seed, shard, examples, visit)
+    result.reach = reach.counts
+    return result
+
+
+def _take(
+    result: ShardResult, differences: list[Difference], trace: Trace, make_target: MakeTarget, options: Options
+) -> None:
+    """Take note of a difference, after looking that a second run shows it too."""
+    again = run_trace(trace, make_target, options)
+    if not again.differences:
+        result.add(_flaky(differences[0]), trace)
+        return
+    result.add(again.differences[0], trace)
+
+
+def _flaky(difference: Difference) -> Difference:
+    """Two runs of one trace disagree: a difference of its own (W6)."""
+    return Difference(
+        aspect="law",
+        step=difference.step,
+        group=difference.group,
+        kind=difference.kind,
+        rule="W6",
+        sign="two runs differ",
+        expected="two runs of one trace give the same observations",
+        observed=f"one run only: {difference.fingerprint}: expected {difference.expected}, got {difference.observed}",
+    )
