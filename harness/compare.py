@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from harness import suspects
 from oracle.allocator import Allocator
-from oracle.groups import Group, Mamba
-from oracle.trace import REFUSED, Audit, Call, Difference, Observation, Row, Rows
+from oracle.groups import Group
+from oracle.trace import GRANTED, REFUSED, Audit, Call, Difference, Observation, Row, Rows
 
 
 def situation(call: Call | None, allocator: Allocator, before: Rows | None) -> tuple[str, ...]:
@@ -90,9 +91,16 @@ def _describe(
     kind = groups[index].kind if index is not None else "pool"
     rule, sign, detail = "A2", "other", ""
     ours, theirs = str(expected.outcome), str(observed.outcome)
-    if aspect == "outcome":
-        rule, sign, kind = _outcome_rule(expected, observed, allocator, groups, call)
-        detail = "" if call is None or before is None else gate_detail(allocator, call, before)
+    tags = situation(call, allocator, before)
+    # removal comes after the gate: a row that was changed although the gate refuses tells that the target passed it
+    passed = expected.outcome == observed.outcome == REFUSED and allocator.refused_by == "gate" and aspect == "nulls"
+    if aspect == "outcome" or passed:
+        rule, sign = _decision(expected, observed, allocator)
+        if call is not None and before is not None:
+            detail = counted(allocator, call, before)
+            suspect = suspects.cause(allocator, call, before) if expected.outcome == REFUSED else None
+            if suspect is not None:
+                tags, kind = (suspect[0],), suspect[1]
     elif aspect in ("columns", "nulls", "ids") and index is not None:
         ours, theirs = show_row(expected.rows[index]), show_row(observed.rows[index])
         if aspect == "columns":
@@ -101,10 +109,6 @@ def _describe(
             rule = "A14"
             missing = observed.rows[index].count(0) - expected.rows[index].count(0)
             sign = "more" if missing > 0 else "less" if missing < 0 else "other"
-            if expected.outcome == observed.outcome == REFUSED and allocator.refused_by == "gate" and missing > 0:
-                # removal comes after the gate: the target passed it and was refused by the test
-                rule, sign, kind = "A13", "passed the gate", _recycling(groups)
-                detail = "" if call is None or before is None else gate_detail(allocator, call, before)
         else:
             rule = "A3"
     elif aspect == "free":
@@ -124,35 +128,16 @@ def _describe(
         expected=ours,
         observed=theirs,
         detail=detail,
-        tags=situation(call, allocator, before),
+        tags=tags,
     )
 
 
-def _outcome_rule(
-    expected: Observation,
-    observed: Observation,
-    allocator: Allocator,
-    groups: tuple[Group, ...],
-    call: Call | None,
-) -> tuple[str, str, str]:
-    """Rule, sign and kind of a different outcome. Which group it is cannot be seen: all that may be."""
-    if observed.outcome.startswith("error:") or (allocator.refused_by == "test" and _loads_a_state(call, groups)):
-        mamba = "mamba_align" if _loads_a_state(call, groups) else "pool"
-        return "A15", observed.outcome, mamba
-    if expected.outcome == REFUSED and allocator.refused_by == "gate":
-        return "A13", "granted", _recycling(groups)
-    return "A16", observed.outcome, "pool"
-
-
-def _recycling(groups: tuple[Group, ...]) -> str:
-    """The kinds that the gate counts by their cap; which of them it is cannot be seen."""
-    return "+".join(sorted({group.kind for group in groups if group.recycles})) or "pool"
-
-
-def _loads_a_state(call: Call | None, groups: tuple[Group, ...]) -> bool:
-    """A call that adopts a loaded state of an align group and goes on from it."""
-    align = any(isinstance(group, Mamba) and group.mode == "align" for group in groups)
-    return call is not None and call.external > 0 and call.new > 0 and align
+def _decision(expected: Observation, observed: Observation, allocator: Allocator) -> tuple[str, str]:
+    """Rule and sign of a decision that went another way."""
+    if expected.outcome == REFUSED:
+        sign = "passed the gate" if observed.outcome == REFUSED else observed.outcome
+        return ("A13" if allocator.refused_by == "gate" else "A15"), sign
+    return ("A16", observed.outcome) if expected.outcome == GRANTED else ("A10", observed.outcome)
 
 
 def _columns_rule(
@@ -172,7 +157,7 @@ def _columns_rule(
     return reason.formula.name.split()[0], sign, "\n".join(lines)
 
 
-def gate_detail(allocator: Allocator, call: Call, before: Rows) -> str:
+def counted(allocator: Allocator, call: Call, before: Rows) -> str:
     """What the gate (or the test) counted, group by group."""
     lines = []
     reasons = allocator.gate_reasons(call, before) if call.full_sequence_must_fit else allocator.reasons(call, before)

@@ -28,13 +28,13 @@ class FindingError(SlotcheckError):
 
 @frozen(kw_only=True)
 class Match:
-    """A pattern of differences; each list names what is allowed, an empty one allows everything."""
+    """A pattern of differences. `signs` and `kinds` name what is allowed (empty: everything), `tags` what is required."""
 
     aspect: str
     rule: str
     signs: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
-    tags: tuple[tuple[str, ...], ...] = ()
+    tags: tuple[str, ...] = ()
 
     def fits(self, difference: Difference) -> bool:
         """Whether the difference is one of these. Of several kinds that cannot be told apart, all must be allowed."""
@@ -43,7 +43,7 @@ class Match:
             and difference.rule == self.rule
             and (not self.signs or difference.sign in self.signs)
             and (not self.kinds or set(difference.kind.split("+")) <= set(self.kinds))
-            and (not self.tags or difference.tags in self.tags)
+            and set(self.tags) <= set(difference.tags)
         )
 
 

@@ -78,6 +78,8 @@ class OperationKnob:
 
     def turn(self, trace: Trace, value: int) -> Trace | None:
         operations = list(trace.operations)
+        if self.index >= len(operations):
+            return None
         try:
             operations[self.index] = evolve(operations[self.index], **{self.name: value})
         except SettingError:

@@ -29,6 +29,8 @@ class Allocator:
                 self.pool.take(group.sink_len // group.block_size)
         self.rows: dict[int, list[list[int]]] = {}
         self.adopted: set[int] = set()
+        #: rings and cross-attention alone neither adopt nor mind
+        self.adopts = any(rule.adopts for rule in self.rules)
         self.popped: list[list[int]] = []
         self.nothing: Rows = tuple(() for _ in self.rules)
         self.zeroed = self._zeroed_groups()
@@ -82,7 +84,7 @@ class Allocator:
         if call.external:
             if first:
                 self._adopt(call, rows)
-            elif call.request not in self.adopted:
+            elif call.request not in self.adopted and self.adopts:
                 return self._seen(ALREADY_RUNNING, self.nothing, rows)
         new = []
         for index, rule in enumerate(rules):
@@ -106,7 +108,7 @@ class Allocator:
             taken = rule.adopt(work, rows[index], self.pool)
             if taken and self.zeroed[index] and index not in call.skip_zeroing:
                 self.to_zero[index] += taken
-        if any(rule.adopts for rule in self.rules):
+        if self.adopts:
             self.adopted.add(call.request)
 
     def release(self, request: int, deferred: bool) -> Observation:

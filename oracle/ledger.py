@@ -124,6 +124,8 @@ class Ledger:
                 return None
             request = Request(id=op.request, prompt=op.prompt, tokens=op.prompt)
         waiting = request.status != RUNNING
+        if request.computed + op.external > self.setting.max_model_len:
+            return None  # no party has a place for it
         if self.strict and not (self._may_admit(request, op) if waiting else self._may_go_on(request, op)):
             return None
         self.requests[op.request] = request
@@ -269,8 +271,7 @@ class Ledger:
             return None
         request.loading = 0
         if valid == 0:
-            request.holds = False
-            request.calls = 0
+            self._start_over(request)
             return "failed"
         request.computed = min(valid, request.tokens - 1)
         return "kept"
@@ -289,13 +290,8 @@ class Ledger:
         if request is None or (self.strict and not self._may_release(request, op)):
             return None
         if op.preempt:
-            self._cancel(request)
-            for batch in self.launched:
-                for step in batch.steps:
-                    if step.request is request:
-                        step.stale = True
+            self._start_over(request)
             request.status = PREEMPTED
-            request.computed = request.placeholders = request.loading = request.calls = 0
         else:
             del self.requests[op.request]
             if any(step.request is request for step in self.open.steps):
@@ -321,14 +317,20 @@ class Ledger:
     def _just_admitted(self, request: Request) -> bool:
         return any(step.request is request and step.admission for step in self.open.steps)
 
-    def _cancel(self, request: Request) -> None:
-        """A request preempted in the step that scheduled it is taken out of that step (S28)."""
+    def _start_over(self, request: Request) -> None:
+        """The row is gone: taken out of the step being scheduled (S28), stale in those launched (S33), computed 0 (S7)."""
         kept = [step for step in self.open.steps if step.request is not request]
         for step in self.open.steps:
             if step.request is request:
                 request.in_flight -= step.new
         self.open.steps = kept
         self.open.new = sum(step.new for step in kept)
+        for batch in self.launched:
+            for step in batch.steps:
+                if step.request is request:
+                    step.stale = True
+        request.computed = request.placeholders = request.loading = request.calls = 0
+        request.holds = False
 
     def give_back(self) -> bool:
         """Whether the oldest deferred release may be given back now."""

@@ -123,10 +123,11 @@ class Features:
         return name in self.on
 
 
-def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, depth: int) -> Group:
+def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, depth: int, profile: str) -> Group:
     kind = KINDS[reader.below(len(KINDS))]
     size = BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]
     first, second = reader.byte(), reader.byte()
+    wild = profile == "hostile" and second & 8
     more: dict[str, object] = {
         "precision": "single" if "mixed_precision" in features and first & 1 else "half",
         "uniform_layers": 2 if "uniform" in features and second & 1 else 0,
@@ -134,19 +135,19 @@ def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, 
     replicated = not first & 2
     if issubclass(kind, Mamba):
         mode = ("align", "align", "none", "align", "all")[first % 5]
-        if mode == "none":
+        if mode == "none" and not wild:
             size = max_model_len
-        elif mode == "align":
+        elif mode == "align" and not wild:
             size = max(size, drafts * depth + 1)
         more |= {"mode": mode, "speculative_blocks": drafts + (second % 7 == 6)}
         if mode == "align" and second % 4 == 3:
             more |= {"checkpoint_blocks": 1, "checkpoint_alignment": (1, 1, 2, 4)[second % 16 // 4]}
         return kind(block_size=size, **more)  # type: ignore[arg-type]
     if issubclass(kind, SlidingWindow):
-        window = 2 + first % min(3 * size + 3, max(1, max_model_len - 2))
+        window = (1 if wild else 2) + first % min(3 * size + 3, max(1, max_model_len - 2))
         more |= {"window": window, "extra_retained_tokens": (0, 0, 0, 1, 3)[second % 5], "dcp_sharded": False}
     elif kind is ChunkedLocal:
-        more |= {"chunk": size * (1 + first % 4), "dcp_sharded": False}
+        more |= {"chunk": 1 + first % (3 * size) if wild else size * (1 + first % 4), "dcp_sharded": False}
     elif kind is RSWA:
         more |= {"window": 1 + first % (2 * size + 2), "dcp_sharded": not replicated}
     else:
@@ -183,7 +184,7 @@ def read_setting(reader: Reader, profile: str = "scheduler") -> tuple[Setting, F
         (name, parallel), drafts = method, wanted
     batched = 4 + reader.below(36)
     groups = tuple(
-        _group(reader, features, max_model_len, drafts, depth) for _ in range(GROUP_COUNTS[reader.below(10)])
+        _group(reader, features, max_model_len, drafts, depth, profile) for _ in range(GROUP_COUNTS[reader.below(10)])
     )
     cross = any(isinstance(group, CrossAttention) for group in groups)
     encoder = 1 + reader.below(20)
@@ -244,6 +245,8 @@ class Operations:
                 menu += [decode] * weight
         if "deferred" in features or "connector" in features:
             menu += [self._give_back] * 2
+        if setting.profile == "hostile":
+            menu += [self._wild] * 6
         self.menu = tuple(menu)
         drafting = setting.num_speculative_tokens > 0
         self.drafts = (setting.num_speculative_tokens,) * 3 + (0, 1) if drafting else (0,)
@@ -449,6 +452,32 @@ class Operations:
 
     def _new_step(self, reader: Reader, ledger: Ledger) -> Operation | None:
         return NewStep()
+
+    def _wild(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        """What no scheduler does: any request, any count, any lookahead."""
+        setting = self.setting
+        request = reader.below(self.next_id + 1)
+        self.next_id = max(self.next_id, request + 1)
+        which = reader.byte()
+        known = ledger.requests.get(request)
+        if which % 8 == 7:
+            return Release(request=request, preempt=bool(which & 8), deferred=bool(which & 16))
+        if which % 8 == 6:
+            return Resume(request=request, tokens=1 + reader.below(8))
+        left = setting.max_model_len - (0 if known is None else known.computed)
+        # a request that has a row takes external tokens only if it took some in its first call
+        external = reader.below(max(1, left)) if which & 32 and (known is None or not known.holds) else 0
+        return Extend(
+            request=request,
+            new=reader.below(max(1, left - external + 1)),
+            prompt=1 + reader.below(setting.max_model_len) if known is None else 0,
+            external=external,
+            encoder=reader.below(setting.max_encoder_len + 1) if setting.max_encoder_len else 0,
+            lookahead=reader.below(9),
+            full_sequence_must_fit=bool(which & 64),
+            reserved_blocks=which >> 6 & 2,
+            has_scheduled_reqs=bool(which & 16),
+        )
 
 
 def open_trace(data: bytes, profile: str = "scheduler") -> tuple[Setting, Operations]:

@@ -77,7 +77,7 @@ class Both:
         self.added: list[list[int]] = []
 
     def ask(self, computed: int, new: int, **fields: Any) -> list[list[int]] | str:
-        """`allocate_slots`; `ask(t, n)` is the spec's `t:n`, the rest as in `call`. The rows; if refused, the outcome."""
+        """`allocate_slots`; `ask(t, n)` is the spec's `t:n`, the rest as in `call`. The rows, or why not."""
         seen = self._both("extend", call(computed, new, **fields))
         if seen.outcome == GRANTED:
             self.added = _lists(seen.new)

@@ -217,3 +217,13 @@ def test_gate_counts_no_scratch_again(blocks: int, answer: list[list[int]] | str
     both.ask(0, 4)
 
     assert answer == both.ask(4, 4, gate=True)
+
+
+def test_gate_counts_no_more_than_max_model_len() -> None:
+    """M 16: [0 0 1 2] at 15. Of T 40 count min(40, 16) tokens: q 4, 4 - 4 = 0 blocks of the 0 free in N 3. At 15 dead
+    is 14 // 4 = 3, and 16 tokens need no more."""
+    both = Both(align(), blocks=3, max_model_len=16)
+    both.ask(0, 12)
+    both.ask(12, 3, in_flight=4)
+
+    assert [[0, 0, 0, 2]] == both.ask(15, 1, prompt=40, gate=True)

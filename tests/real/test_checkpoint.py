@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from oracle.groups import FullAttention, Mamba
 from oracle.trace import REFUSED
@@ -97,9 +98,18 @@ def test_the_state_loaded_is_the_start_of_the_chunk() -> None:
     assert [[1, 0, 2, 3, 4]] == both.ask(0, 12, external=4)
 
 
-@pytest.mark.parametrize(("free", "answer"), [(3, [[0, 1, 2, 3]]), (2, REFUSED)])
+@pytest.mark.parametrize(("free", "answer"), [(3, [[1, 2]]), (2, REFUSED)])
 def test_gate_counts_the_checkpoint(free: int, answer: list[list[int]] | str) -> None:
-    """T 12, s 1: 3 + 1 columns are missing, but at most 1 + kappa 1 + s 1 = 3 blocks."""
+    """T 12, s 1: of 3 + 1 columns at most 1 + kappa 1 + s 1 = 3 blocks count; the 4 tokens themselves take 2."""
     both = Both(saving(), blocks=free + 1)
 
-    assert answer == both.ask(0, 12, prompt=12, gate=True)
+    assert answer == both.ask(0, 4, prompt=12, gate=True)
+
+
+def test_the_column_of_the_start_state_is_never_a_checkpoint() -> None:
+    """Align b8 beside FA b4: h 4, A 8. t 4, m 16: pos 8, 4 + 4 <= 8, but q-2 = 0 isn't beyond (4-1) // 8 = 0: the
+    state after 4 tokens is in column 0, and one block for column 1 is all."""
+    both = Both(FullAttention(block_size=4), evolve(saving(scratch=0), block_size=8))
+    both.ask(0, 4)
+
+    assert [[1, 3, 4, 5], [2, 6]] == both.ask(4, 12)

@@ -73,6 +73,14 @@ def test_whole_prompt_reads_its_window_again() -> None:
     assert [[0, 1]] == both.ask(7, 1, prompt=8, waiting=True)
 
 
+def test_whole_prompt_fits_with_its_leading_null() -> None:
+    """SW W 8, e 11 = T: dead 4 // 4 = 1, [0 1 2], N 3. At c 10 dead is 0, but the null counts: 3 - 1 - 2 held = 0."""
+    both = Both(window(8), blocks=3)
+    both.ask(0, 0, external=11, prompt=11)
+
+    assert [[0, 1, 2]] == both.ask(10, 1, prompt=11, waiting=True, gate=True)
+
+
 def test_whole_prompt_starts_from_its_align_state_again() -> None:
     """Align b4, e 12 = T: [0 0 1]. At c 11, m 12: q 3 columns are there."""
     both = Both(Mamba(block_size=4, mode="align"))

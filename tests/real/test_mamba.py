@@ -94,3 +94,11 @@ def test_all_loads_the_last_state() -> None:
     both = Both(every())
 
     assert [[0, 0, 1, 2]] == both.ask(0, 0, external=10)
+
+
+@pytest.mark.parametrize(("free", "answer"), [(2, [[0, 0, 1, 2]]), (1, REFUSED)])
+def test_all_gate_does_not_count_dead_columns(free: int, answer: list[list[int]] | str) -> None:
+    """s 1, T 12, e 10: 3 + 1 columns, dead 9 // 4 = 2: 2 blocks, which the load takes at once."""
+    both = Both(every(), blocks=free + 1)
+
+    assert answer == both.ask(0, 0, prompt=12, external=10, gate=True)

@@ -76,3 +76,12 @@ def test_a_session_keeps_its_ring() -> None:
     both.ask(0, 4, prompt=4)
 
     assert [[1, 3, 4], [2]] == both.ask(4, 8, prompt=12, waiting=True, gate=True)
+
+
+@pytest.mark.parametrize(("tokens", "answer"), [(20, [[0, 0, 3, 4, 2]]), (21, REFUSED)])
+def test_a_session_is_counted_without_what_its_window_holds(tokens: int, answer: Answer) -> None:
+    """SW W 8, F unset, N 6: [1 2 3 4] at 16, dead 2. T 20: 5 columns - 2 dead - 2 held = 1 of 1 free; T 21: 2."""
+    both = Both(SlidingWindow(block_size=4, window=8), blocks=6)
+    both.ask(0, 16, prompt=16)
+
+    assert answer == both.ask(16, 4, prompt=tokens, waiting=True, gate=True)

@@ -191,6 +191,14 @@ def test_a_window_of_one_loads_nothing() -> None:
     assert [[0, 0]] == both.ask(0, 0, external=8)
 
 
+def test_a_window_of_one_leaves_its_column_to_extension() -> None:
+    """W 1, e 6: live(6) = 6, nothing to load, 6 // 4 = 1 null; ceil(6/4) = 2 columns, the second by extension."""
+    both = Both(window(1))
+    both.ask(0, 0, external=6)
+
+    assert [[1]] == both.added
+
+
 def test_lookahead_does_not_move_the_window() -> None:
     """t 8, n 4, k 3: 15 slots are 4 columns; the window counts from p = 8, live 1, dead 0."""
     both = Both(window())

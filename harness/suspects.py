@@ -1,0 +1,60 @@
+"""Known miscounts of vLLM, as formulas: to tell an instance of a declared finding from a new defect that looks like it.
+
+A wrong decision shows only that some count was too small, not which. Each suspect says by how many blocks it would have
+counted too little for this very call; if that covers what was missing, the suspect is the cause and its name becomes
+part of the difference's fingerprint. A decision that no suspect covers keeps its situation as fingerprint, and is new.
+"""
+
+from __future__ import annotations
+
+from oracle.align import AlignRows
+from oracle.allocator import Allocator
+from oracle.groups import ceil_div
+from oracle.reservation import Positional, Work, work_of
+from oracle.trace import Call, Rows
+
+
+def _dead_columns(rule: Positional, work: Work, row: list[int]) -> int:
+    """The gate cuts dead columns off the cap, and counts null columns as held: recycled blocks pay twice (A13)."""
+    if rule.cap is None:
+        return 0
+    columns = ceil_div(min(work.tokens, rule.max_model_len), rule.size)
+    dead = rule.dead_columns(work.start)
+    suspected = max(0, min(columns, rule.cap) - max(dead, len(row)))
+    return rule.gate(work, row) - suspected
+
+
+def _adopted_state(rule: Positional, work: Work, row: list[int]) -> int:
+    """The block of a loaded state is not counted beside the running state's (A15)."""
+    return int(isinstance(rule, AlignRows) and work.first and work.external > 0)
+
+
+def _longer_row(rule: Positional, work: Work, row: list[int]) -> int:
+    """A row longer than the call needs counts below zero, and pays for other groups (A15)."""
+    if not isinstance(rule, AlignRows) or work.first:
+        return 0
+    return max(0, len(row) - ceil_div(work.end, rule.size) - rule.scratch)
+
+
+_GATE = (("dead columns", _dead_columns),)
+_TEST = (("adopted state", _adopted_state), ("longer row", _longer_row))
+
+
+def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | None:
+    """Name and kinds of the suspect that explains why the target went on where the oracle refused; None if none does."""
+    work = work_of(call, not any(before), allocator.setting.max_model_len)
+    for name, too_little in _GATE if allocator.refused_by == "gate" else _TEST:
+        kinds = set()
+        total = 0
+        for rule, row in zip(allocator.rules, before, strict=True):
+            missing = too_little(rule, work, list(row))
+            total += missing
+            if missing > 0:
+                kinds.add(_kind(rule))
+        if total >= allocator.short:
+            return name, "+".join(sorted(kinds))
+    return None
+
+
+def _kind(rule: Positional) -> str:
+    return "mamba_align" if isinstance(rule, AlignRows) else rule.group.kind
