@@ -18,6 +18,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from harness import tracefile
+from harness.replay import MakeTarget, Options, run_trace
 from oracle.errors import SlotcheckError
 from oracle.trace import Difference, Trace
 
@@ -113,3 +114,9 @@ class Declared:
 
     def __call__(self, difference: Difference) -> bool:
         return self.explain(difference) is not None
+
+
+def reproduces(finding: Finding, make_target: MakeTarget) -> bool:
+    """Whether the finding's own trace still shows it."""
+    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1))
+    return any(finding.fits(difference) for difference in outcome.differences)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from attrs import evolve, field, fields, frozen
+from attrs import evolve, fields, frozen
 
 from harness.knobs import Knob, knobs_of
 from harness.replay import MakeTarget, Options, run_trace
@@ -21,6 +21,8 @@ from oracle.trace import Difference, Extend, Operation, Settle, Trace
 #: tries (replays of a candidate) before the shrinker gives up; a budget in steps of work, not in seconds
 MAX_TRIES = 6000
 
+Evaluate = Callable[[Trace], list[Difference]]
+
 
 @frozen
 class Shrunk:
@@ -30,7 +32,6 @@ class Shrunk:
     difference: Difference
     tries: int
     minimal: bool
-    declared: tuple[Difference, ...] = field(factory=tuple)
 
 
 def same_defect(one: Difference, other: Difference) -> bool:
@@ -43,13 +44,10 @@ def same_defect(one: Difference, other: Difference) -> bool:
 class Shrinker:
     """One trace being made smaller."""
 
-    def __init__(
-        self, trace: Trace, difference: Difference, make_target: MakeTarget, options: Options, max_tries: int
-    ) -> None:
+    def __init__(self, trace: Trace, difference: Difference, evaluate: Evaluate, max_tries: int) -> None:
         self.best = trace
         self.difference = difference
-        self.make_target = make_target
-        self.options = Options(options.aspects, 1, options.declared, False, options.memory)
+        self.evaluate = evaluate
         self.max_tries = max_tries
         self.tries = 0
         self.seen: set[Trace] = set()
@@ -60,8 +58,7 @@ class Shrinker:
             return False
         self.seen.add(trace)
         self.tries += 1
-        outcome = run_trace(trace, self.make_target, self.options)
-        for difference in outcome.differences:
+        for difference in self.evaluate(trace):
             if same_defect(self.difference, difference):
                 self.best, self.difference = trace, difference
                 return True
@@ -191,7 +188,8 @@ class Shrinker:
         """Features off, one at a time."""
         self._set(method="none", parallel_drafting=False, num_speculative_tokens=0)
         self._set(parallel_drafting=False)
-        self._set(method="eagle", parallel_drafting=False)
+        if self.best.setting.num_speculative_tokens:
+            self._set(method="eagle", parallel_drafting=False)
         for change in (
             {"watermark": 0.0},
             {"dcp_size": 1},
@@ -262,6 +260,13 @@ def shrink(
     make_target: MakeTarget,
     options: Options | None = None,
     max_tries: int = MAX_TRIES,
+    evaluate: Evaluate | None = None,
 ) -> Shrunk:
-    """The smallest trace that shows the defect `difference` of `trace`."""
-    return Shrinker(trace, difference, make_target, options or Options(), max_tries).run()
+    """The smallest trace that shows the defect `difference` of `trace`. `evaluate`: how a candidate is run."""
+    given = options or Options()
+    closely = Options(given.aspects, 1, given.declared, False, given.memory)
+
+    def run(candidate: Trace) -> list[Difference]:
+        return run_trace(candidate, make_target, closely).differences
+
+    return Shrinker(trace, difference, evaluate or run, max_tries).run()

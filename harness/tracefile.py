@@ -150,6 +150,11 @@ def read(path: Path) -> Trace:
     return loads(text, str(path))
 
 
+def json_text(data: Any) -> str:
+    """JSON for machines: sorted by us, one object, a newline at the end."""
+    return json.dumps(data, indent=2) + "\n"
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all; SlotcheckError when the folder does not allow it."""
     try:

@@ -27,7 +27,7 @@ EXAMPLES = 100
 #: every so many examples one is run twice
 TWICE_EVERY = 25
 MAGIC = b"slotcheck-1\n"
-_HEAD = struct.Struct("<12sQQQ")
+_HEAD = struct.Struct("<12sQQQQ")
 _COUNTER = struct.Struct("<Q")
 CAPACITY = 4096
 
@@ -66,13 +66,14 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_HEAD.pack(MAGIC, 0, 0, 0) + bytes(CAPACITY))
+        path.write_bytes(_HEAD.pack(MAGIC, 0, 0, 0, 0) + bytes(CAPACITY))
         with path.open("r+b") as stream:
             self.map = mmap.mmap(stream.fileno(), 0)
 
-    def begin(self, examples: int, data: bytes) -> None:
+    def begin(self, examples: int, data: bytes, profile: str) -> None:
         """A new trace: its bytes are written before its first step."""
-        self.map[: _HEAD.size + len(data)] = _HEAD.pack(MAGIC, examples, 0, len(data)) + data
+        head = _HEAD.pack(MAGIC, examples, 0, len(data), int(profile == "hostile"))
+        self.map[: _HEAD.size + len(data)] = head + data
 
     def at(self, step: int) -> None:
         """The step that runs next."""
@@ -81,11 +82,16 @@ class Journal:
 
 @frozen
 class Progress:
-    """What a journal says: traces begun, the step that runs, the packed bytes."""
+    """What a journal says: traces begun, the step that runs, the packed bytes and their profile."""
 
     traces: int
     step: int
     data: bytes
+    profile: str
+
+    def trace(self) -> Trace:
+        """The operations up to the step that runs."""
+        return decode(self.data, self.step, self.profile)
 
 
 def read_journal(path: Path) -> Progress:
@@ -93,8 +99,8 @@ def read_journal(path: Path) -> Progress:
     raw = path.read_bytes()
     if len(raw) < _HEAD.size or not raw.startswith(MAGIC):
         raise TraceError(f"{path} is not a journal of a run")
-    _, traces, step, length = _HEAD.unpack_from(raw)
-    return Progress(traces, step, raw[_HEAD.size : _HEAD.size + length])
+    _, traces, step, length, hostile = _HEAD.unpack_from(raw)
+    return Progress(traces, step, raw[_HEAD.size : _HEAD.size + length], "hostile" if hostile else "scheduler")
 
 
 def decode(data: bytes, steps: int, profile: str) -> Trace:
@@ -128,7 +134,7 @@ def run_shard(
         if stop():
             return
         if journal is not None:
-            journal.begin(result.traces + 1, data)
+            journal.begin(result.traces + 1, data, profile)
         setting, stream = open_trace(data, profile)
         replay = Replay(setting, make_target, options, reach)
         while not replay.over:

@@ -59,7 +59,9 @@ class Laws:
             if (cap := group.admission_cap(limit, longest)) is not None
         ]
         self.over_cap: set[int] = set()
-        self.holds_one = self.usable >= blocks_for_one(setting)
+        #: a pool below start-up sizing need not hold what the gate does not count: lookahead, an align group's second state
+        align = any(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
+        self.promised = self.usable >= blocks_for_one(setting) or not (setting.lookahead or align)
         #: the request that the gate admitted to an idle pool and that has been alone since, with its known tokens
         self.alone: tuple[int, int] | None = None
 
@@ -96,7 +98,7 @@ class Laws:
         end = call.computed + call.external + call.new
         fits = call.in_flight + call.new <= self.limit and end <= alone[1]
         hindered = call.reserved_blocks or (call.waiting and call.has_scheduled_reqs and self.setting.watermark)
-        if fits and not hindered and (self.holds_one or not call.lookahead):
+        if fits and not hindered and self.promised:
             self.alone = None  # once is enough
             self._broken(
                 index,

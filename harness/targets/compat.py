@@ -18,6 +18,7 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any
 
+from harness.targets import specs
 from oracle import groups as kinds
 from oracle.errors import SlotcheckError
 from oracle.setting import Setting
@@ -91,43 +92,16 @@ def _spec_class(interface: ModuleType, name: str) -> Any:
 
 
 def build_spec(group: kinds.Group) -> Any:
-    """The release's spec of one group: two heads of size 8, so that pages have bytes but no meaning."""
+    """The release's spec of one group, of `specs.spec_arguments`: those arguments that this release has."""
     torch = importlib.import_module("torch")
     interface = _module("kv_cache_interface")
-    dtype = torch.float16 if group.precision == "half" else torch.float32
-    heads: dict[str, Any] = {"block_size": group.block_size, "num_kv_heads": 2, "head_size": 8, "dtype": dtype}
-    heads["dcp_sharded"] = group.dcp_sharded
-    own: dict[str, Any] = {}
-    if isinstance(group, kinds.Mamba):
-        name = "MambaSpec"
-        heads = {"block_size": group.block_size}
-        own = {
-            "shapes": ((2, 8),),
-            "dtypes": (dtype,),
-            "mamba_cache_mode": group.mode,
-            "num_speculative_blocks": group.speculative_blocks,
-            "num_prefill_checkpoint_blocks": group.checkpoint_blocks,
-            "prefill_checkpoint_alignment": group.checkpoint_alignment,
-        }
-    elif isinstance(group, kinds.SlidingWindow):
-        name = "SlidingWindowMLASpec" if isinstance(group, kinds.SlidingWindowMLA) else "SlidingWindowSpec"
-        own = {"sliding_window": group.window, "extra_retained_tokens": group.extra_retained_tokens}
-    elif isinstance(group, kinds.ChunkedLocal):
-        name, own = "ChunkedLocalAttentionSpec", {"attention_chunk_size": group.chunk}
-    elif isinstance(group, kinds.RSWA):
-        name, own = "RSWASpec", {"rswa_window": group.window}
-    elif isinstance(group, kinds.Sink):
-        name, own = "SinkFullAttentionSpec", {"sink_len": group.sink_len}
-    else:
-        name = {
-            kinds.FullAttention: "FullAttentionSpec",
-            kinds.MLA: "MLAAttentionSpec",
-            kinds.HiddenState: "HiddenStateCacheSpec",
-            kinds.CircularBuffer: "CircularBufferSpec",
-            kinds.CrossAttention: "CrossAttentionSpec",
-        }[type(group)]
+    name, arguments = specs.spec_arguments(group)
+    if "dtype" in arguments:
+        arguments["dtype"] = getattr(torch, arguments["dtype"])
+    if "dtypes" in arguments:
+        arguments["dtypes"] = tuple(getattr(torch, dtype) for dtype in arguments["dtypes"])
     spec_class = _spec_class(interface, name)
-    spec = spec_class(**keywords(spec_class, {**heads, **own}))
+    spec = spec_class(**keywords(spec_class, arguments))
     if group.uniform_layers:
         layers = {f"layer.{n}": spec for n in range(group.uniform_layers)}
         spec = interface.UniformTypeKVCacheSpecs(block_size=group.block_size, kv_cache_specs=layers)

@@ -197,6 +197,13 @@ def chunk_border_one_token_early(target: Any, setting: Setting) -> None:
             return original(tokens + 1)
 
 
+@planted("nulls/A14/more")
+def gap_one_token_early(target: Any, setting: Setting) -> None:
+    """A36: one generated token less is kept than the gap rule says."""
+    for single in singles(target, setting, RSWA):
+        single.rswa_window -= 1
+
+
 @planted("nulls/A14/less")
 def gap_one_token_late(target: Any, setting: Setting) -> None:
     """A36: one generated token more is kept than the gap rule says."""
@@ -436,6 +443,17 @@ def release_remembers_adoption(target: Any, setting: Setting) -> None:
         for single, cached in zip(target.manager.coordinator.single_type_managers, known, strict=True):
             if cached is not None:
                 single.num_cached_block[request_id] = cached
+
+
+@planted("outcome/A7/error:RuntimeError")
+def release_raises(target: Any, setting: Setting) -> None:
+    """A7: a release fails half-way; what a target raises is an answer, not the end of the run."""
+
+    @replace(target.manager.coordinator, "free")
+    def free(original: Callable[..., None], request_id: str) -> None:
+        if len(target.tables[0].get(request_id, ())) > 1:
+            raise RuntimeError("the row has more than one column")
+        original(request_id)
 
 
 # ------------------------------------------------------------------------------------------------------ taking
@@ -697,6 +715,9 @@ class RowShrinks(Positional):
             del row[-len(surplus) :]
             pool.give(reversed(surplus))
         return super().extend(work, row, pool)
+
+    def count(self, work: Work, row: list[int]) -> int:
+        return super().count(work, row) if work.first else ceil_div(work.need, self.size) - len(row)
 
 
 @edited("nulls/A14/less")

@@ -1,0 +1,251 @@
+"""How much the harness costs: checked steps per second over bare ones, on the same traces, in one run.
+
+`tox run -e bench`. Bare is the real manager alone: built, and given the calls that the traces stand for, resolved
+beforehand, nothing observed. Checked is everything that a run does: drawing, decoding, oracle, observation, comparison,
+laws, memory model, audits. The third contender makes the same check step by step in a Hypothesis state machine. Ratios
+are taken inside one run, because machines are shared and noisy; rounds alternate and the median is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from harness.findings import Declared, load
+from harness.replay import Options, Replay
+from harness.targets.compat import import_vllm, installed_release
+from harness.targets.manager import Manager
+from harness.worker import EXAMPLES, run_shard
+from oracle.setting import Setting
+from oracle.trace import Call, Extend, GiveBack, Loaded, NewStep, Operation, Release, Resume, Settle, Trim
+from strategies.packed import Operations, Reader, open_trace, read_setting
+from strategies.traces import draw
+
+SHARDS = 8
+ROUNDS = 5
+MACHINE_EXAMPLES = 60
+MACHINE_STEPS = 60
+Action = Callable[[Manager], object]
+
+
+@frozen
+class Recorded:
+    """One trace as the bare manager gets it."""
+
+    setting: Setting
+    actions: list[Action]
+    steps: int
+
+
+def _allocate(call: Call, manager: Manager) -> None:
+    try:
+        manager.allocate(call)
+    except (ValueError, AssertionError):
+        pass  # a declared finding; the trace ended there
+
+
+def _free(request: int, deferred: bool, manager: Manager) -> None:
+    stub = manager.stubs.pop(request, None)
+    if deferred:
+        manager.popped.append([] if stub is None else list(manager.manager.pop_blocks_for_free(stub)))
+    elif stub is not None:
+        manager.manager.free(stub)
+
+
+def _give_back(manager: Manager) -> None:
+    if manager.popped:
+        manager.pool.free_blocks(reversed(manager.popped.pop(0)))
+
+
+def _trim(request: str, processed: int, prompt: int, manager: Manager) -> None:
+    manager.manager.remove_skipped_blocks(request, processed, prompt)
+
+
+def _new_step(manager: Manager) -> None:
+    manager.manager.new_step_starts()
+    manager.manager.take_new_block_ids()
+
+
+def record(data: bytes, options: Options) -> Recorded:
+    """Run packed bytes checked once, and keep the bare calls."""
+    setting, stream = open_trace(data)
+    replay = Replay(setting, Manager, options)
+    actions: list[Action] = []
+    while not replay.over:
+        operation = stream.next(replay.ledger)
+        if operation is None:
+            break
+        actions += _actions(operation, replay)
+        replay.step(operation)
+    return Recorded(setting, actions, replay.steps)
+
+
+def _actions(operation: Operation, replay: Replay) -> list[Action]:
+    """What an operation asks of the manager, in the ledger's present state."""
+    ledger = replay.ledger
+    if isinstance(operation, Extend):
+        call = ledger.extend(operation)
+        return [] if call is None else [partial(_allocate, call)]
+    if isinstance(operation, Release):
+        return [partial(_free, operation.request, operation.deferred)]
+    if isinstance(operation, GiveBack):
+        return [_give_back] if ledger.deferred else []
+    if isinstance(operation, Trim):
+        request = ledger.trim(operation.request)
+        return [] if request is None else [partial(_trim, str(request.id), request.processed, request.prompt)]
+    if isinstance(operation, NewStep):
+        return [_new_step]
+    if isinstance(operation, Loaded) and operation.valid == 0:
+        return [partial(_free, operation.request, False)]
+    return []
+
+
+def bare(recorded: list[Recorded]) -> float:
+    """Seconds of the bare manager on all traces."""
+    start = time.perf_counter()
+    for trace in recorded:
+        manager = Manager(trace.setting)
+        for action in trace.actions:
+            action(manager)
+    return time.perf_counter() - start
+
+
+def checked(run_seed: int, options: Options) -> tuple[float, int]:
+    """Seconds and steps of whole shards, as `slotcheck run` does them in one process."""
+    start = time.perf_counter()
+    steps = sum(run_shard(run_seed, shard, Manager, options).steps for shard in range(SHARDS))
+    return time.perf_counter() - start, steps
+
+
+class Machine(RuleBasedStateMachine):
+    """The same check, with the engine choosing every step: one rule an operation, one draw a number."""
+
+    options = Options()
+    total = 0
+
+    @initialize(head=st.binary(min_size=40, max_size=40))
+    def build(self, head: bytes) -> None:
+        self.setting, self.features = read_setting(Reader(head))
+        self.replay = Replay(self.setting, Manager, self.options)
+        self.stream = Operations(Reader(b""), self.setting, self.features)
+
+    def _do(self, name: str, data: bytes) -> None:
+        if self.replay.over:
+            return
+        operation = getattr(self.stream, name)(Reader(data), self.replay.ledger)
+        if operation is not None:
+            self.replay.step(operation)
+            Machine.total += 1
+
+    @rule(data=st.binary(min_size=5, max_size=5))
+    def go_on(self, data: bytes) -> None:
+        self._do("_go_on", data)
+
+    @rule(data=st.binary(min_size=8, max_size=8))
+    def admit(self, data: bytes) -> None:
+        self._do("_admit", data)
+
+    @rule(data=st.binary(min_size=6, max_size=6))
+    def settle(self, data: bytes) -> None:
+        self._do("_settle", data)
+
+    @precondition(lambda self: "preempt" in self.features)
+    @rule(data=st.binary(min_size=3, max_size=3))
+    def preempt(self, data: bytes) -> None:
+        self._do("_preempt", data)
+
+    @precondition(lambda self: "abort" in self.features)
+    @rule(data=st.binary(min_size=3, max_size=3))
+    def finish(self, data: bytes) -> None:
+        self._do("_finish", data)
+
+    @precondition(lambda self: "connector" in self.features)
+    @rule(data=st.binary(min_size=6, max_size=6))
+    def load(self, data: bytes) -> None:
+        self._do("_load", data)
+
+    @precondition(lambda self: "connector" in self.features)
+    @rule(data=st.binary(min_size=2, max_size=2))
+    def loaded(self, data: bytes) -> None:
+        self._do("_loaded", data)
+
+    def teardown(self) -> None:
+        if hasattr(self, "replay") and not self.replay.over:
+            self.replay.finish()
+
+
+def state_machine(run_seed: int, options: Options) -> tuple[float, int]:
+    """Seconds and steps of the state machine."""
+    Machine.options, Machine.total = options, 0
+    seed(run_seed)(Machine)
+    start = time.perf_counter()
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=MACHINE_EXAMPLES,
+            stateful_step_count=MACHINE_STEPS,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    return time.perf_counter() - start, Machine.total
+
+
+def measure() -> dict[str, Any]:
+    """All figures, medians over the rounds."""
+    import_vllm()
+    options = Options(declared=Declared(load(), installed_release()))
+    recorded: list[Recorded] = []
+    for shard in range(SHARDS):
+        draw(0, shard, EXAMPLES, lambda data: recorded.append(record(data, options)))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    steps = sum(trace.steps for trace in recorded)
+    bare(recorded[:50])
+    rows = []
+    for _ in range(ROUNDS):
+        bare_seconds = bare(recorded)
+        checked_seconds, checked_steps = checked(0, options)
+        machine_seconds, machine_steps = state_machine(0, options)
+        rows.append((steps / bare_seconds, checked_steps / checked_seconds, machine_steps / machine_seconds))
+    return {
+        "release": installed_release(),
+        "traces": len(recorded),
+        "steps": steps,
+        "bare_steps_per_second": round(statistics.median(row[0] for row in rows)),
+        "checked_steps_per_second": round(statistics.median(row[1] for row in rows)),
+        "state_machine_steps_per_second": round(statistics.median(row[2] for row in rows)),
+        "checked_over_bare": round(statistics.median(row[1] / row[0] for row in rows), 3),
+        "checked_over_state_machine": round(statistics.median(row[1] / row[2] for row in rows), 2),
+        "peak_memory_mib_before_rounds": round(memory),
+        "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def main() -> None:
+    """Print the table, keep it as JSON."""
+    figures = measure()
+    wanted = {"checked_over_bare": 0.35, "checked_over_state_machine": 3.0}
+    for name, value in figures.items():
+        note = f"   (at least {wanted[name]})" if name in wanted else ""
+        print(f"{name:34} {value:>12}{note}")
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("bench.json")
+    out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    print(f"kept in {out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""The command line. Exit status: 0 agreed, 1 differences, 2 wrong use, 3 inconclusive, 70 the harness itself failed."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from harness import __version__, findings, tracefile
+from harness.console import console, progress, show_report
+from harness.engine import HANG_SECONDS
+from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
+from harness.replay import Options, run_trace
+from harness.report import table as step_table
+from harness.targets.compat import TargetError, installed_release
+from harness.worker import MAGIC, read_journal
+from oracle.errors import SlotcheckError
+from oracle.releases import RULES, Rule, confirmed
+from oracle.trace import ASPECTS, LATER_ASPECTS, Trace
+
+LEVELS = ("manager",)
+LATER_LEVELS = ("rules", "warmup", "scheduler")
+
+
+class Words(click.ParamType):
+    """A comma list out of known words; one that a later version will have is told apart from one that is wrong."""
+
+    name = "words"
+
+    def __init__(self, what: str, known: tuple[str, ...], later: tuple[str, ...]) -> None:
+        self.what, self.known, self.later = what, known, later
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+        if isinstance(value, frozenset):
+            return value
+        words = [word.strip() for word in str(value).split(",") if word.strip()]
+        for word in words:
+            if word in self.later:
+                self.fail(f"{self.what} {word!r} is not in this version; it has: {', '.join(self.known)}", param, ctx)
+            if word not in self.known:
+                self.fail(f"unknown {self.what} {word!r}; known: {', '.join(self.known)}", param, ctx)
+        if not words:
+            self.fail(f"no {self.what} given; known: {', '.join(self.known)}", param, ctx)
+        return frozenset(words)
+
+
+class Duration(click.ParamType):
+    """Seconds: 90, 60s, 5m, 8h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+        try:
+            seconds = float(text[:-1]) * factor if factor else float(text)
+        except ValueError:
+            self.fail(f"{value!r} is not a duration; write 90, 60s, 5m or 8h", param, ctx)
+        if not 0 < seconds < float("inf"):
+            self.fail(f"a duration must be above 0, got {value!r}", param, ctx)
+        return seconds
+
+
+ASPECT_WORDS = Words("aspect", ASPECTS, LATER_ASPECTS)
+target_option = click.option("--target", metavar="MODULE:CLASS", help="A Target, or a replacement of KVCacheManager.")
+aspects_option = click.option("--aspects", type=ASPECT_WORDS, default=frozenset(ASPECTS), help="What is compared.")
+trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="slotcheck")
+def cli() -> None:
+    """Differential testing of vLLM's KV-cache slot allocation against an executable specification."""
+
+
+@cli.command()
+@click.option("--level", type=Words("level", LEVELS, LATER_LEVELS), default=frozenset(LEVELS), help="What is compared.")
+@click.option("--steps", type=click.IntRange(min=1), help="End after this many operations.")
+@click.option("--budget", type=Duration(), help="End after this time (60s, 5m); default 60s where --steps is not given.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
+@click.option("--workers", type=click.IntRange(min=1, max=256), default=1, show_default=True, help="Processes.")
+@click.option("--release", help="The vLLM release to run; must be the installed one.")
+@target_option
+@aspects_option
+@click.option("--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True)
+@click.option("--no-findings", is_flag=True, help="Take declared findings for new differences.")
+@click.option("--hang", type=Duration(), default=HANG_SECONDS, help="A step that takes longer is a difference.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def run(
+    level: frozenset[str],
+    steps: int | None,
+    budget: float | None,
+    seed: int,
+    workers: int,
+    release: str | None,
+    target: str | None,
+    aspects: frozenset[str],
+    out: Path,
+    no_findings: bool,
+    hang: float,
+    as_json: bool,
+) -> None:
+    """The main job: generate traces, compare, shrink, report."""
+    from harness import job
+    from harness.targets.loader import load_target
+
+    talk = console(stderr=as_json)
+    job.prepare_out(out)
+    installed = installed_release()
+    if release is not None and release != installed:
+        raise TargetError(
+            f"release {release} is not at hand, installed is {installed or 'none'}; install vllm=={release} and run again"
+        )
+    declared = None if no_findings else findings.Declared(findings.load(), installed)
+    talk.print(f"importing vLLM {installed or ''} ...")
+    make_target = load_target(target)
+    wanted = job.Job(
+        seed=seed,
+        steps=steps,
+        seconds=budget if budget is not None else None if steps is not None else 60.0,
+        workers=workers,
+        aspects=aspects,
+        out=out,
+        release=installed,
+        make_target=make_target,
+        declared=declared,
+        hang_seconds=hang,
+    )
+    with progress(talk, wanted.steps, wanted.seconds) as show:
+        report = job.run(wanted, show)
+    if as_json:
+        click.echo(tracefile.json_text(report.data()), nl=False)
+    else:
+        show_report(talk, report)
+    sys.exit(job.EXIT[report.verdict])
+
+
+def _read(path: Path) -> Trace:
+    """A trace file, or the journal of a worker that was killed."""
+    try:
+        with path.open("rb") as stream:
+            journal = stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        journal = False
+    if not journal:
+        return tracefile.read(path)
+    return read_journal(path).trace()
+
+
+@cli.command()
+@trace_argument
+@target_option
+@aspects_option
+def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
+    """Run one trace on the oracle and the target; print each step and both rows."""
+    from harness.targets.loader import load_target
+
+    loaded = _read(trace)
+    outcome = run_trace(loaded, load_target(target), Options(aspects=aspects, audit_every=1, keep_entries=True))
+    out = console()
+    out.print(step_table.text(outcome), markup=False, soft_wrap=True)
+    declared = findings.Declared(findings.load(), installed_release())
+    new = False
+    for difference in outcome.differences:
+        finding = declared.explain(difference)
+        new = new or finding is None
+        out.print(step_table.difference_text(difference), markup=False, soft_wrap=True)
+        out.print(f"declared as {finding.name}" if finding else "not declared", markup=False)
+    if not outcome.differences:
+        out.print("agreed")
+    sys.exit(1 if new else 0)
+
+
+@cli.command()
+@trace_argument
+def explain(trace: Path) -> None:
+    """Run one trace on the oracle alone; print each step, its row and the terms of every number. Needs no vLLM."""
+    outcome = run_trace(_read(trace), None, Options(audit_every=1, keep_entries=True))
+    console().print(step_table.explanation(outcome), markup=False, soft_wrap=True)
+
+
+@cli.command("shrink")
+@trace_argument
+@target_option
+@aspects_option
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it; default: print it.")
+@click.option("--tries", type=click.IntRange(min=1), default=6000, show_default=True, help="Candidates to run at most.")
+def shrink_command(
+    trace: Path, target: str | None, aspects: frozenset[str], output: Path | None, tries: int
+) -> None:
+    """Make a failing trace minimal."""
+    from harness.shrink import shrink
+    from harness.targets.loader import load_target
+
+    loaded = _read(trace)
+    make_target = load_target(target)
+    options = Options(aspects=aspects, audit_every=1)
+    outcome = run_trace(loaded, make_target, options)
+    if not outcome.differences:
+        console(stderr=True).print("the trace shows no difference: nothing to shrink")
+        sys.exit(0)
+    small = shrink(loaded, outcome.differences[0], make_target, options, tries)
+    text = tracefile.dumps(small.trace)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        tracefile.write_text(output, text)
+    end = "a minimum" if small.minimal else "stopped at the limit of tries, not a minimum"
+    console(stderr=True).print(
+        f"{len(loaded.operations)} -> {len(small.trace.operations)} operations in {small.tries} tries, {end}: "
+        f"{small.difference.fingerprint}",
+        soft_wrap=True,
+    )
+    sys.exit(1)
+
+
+@cli.command("canary")
+@target_option
+def canary_command(target: str | None) -> None:
+    """Prove that the harness can fail: a planted defect must be caught."""
+    from harness import canary
+    from harness.targets.loader import load_target
+
+    steps = canary.caught(load_target(target), Options())
+    if steps is None:
+        console(stderr=True).print("the canary was not caught: the harness cannot fail")
+        sys.exit(EXIT_HARNESS)
+    console().print(f"the canary was caught after {steps} steps")
+
+
+@cli.group("releases")
+def releases_group() -> None:
+    """The vLLM releases at hand; the rules and when they changed."""
+
+
+@releases_group.command("list")
+def releases_list() -> None:
+    """The release that is installed."""
+    installed = installed_release()
+    if installed is None:
+        console().print("none: vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'")
+        return
+    known = "rules confirmed" if confirmed(installed) else "rules not confirmed: a run is inconclusive"
+    console().print(f"{installed}  installed, {known}")
+
+
+@releases_group.command("rules")
+def releases_rules() -> None:
+    """Every rule that upstream changed: value, releases, reference."""
+    shown = Table(box=None, padding=(0, 1))
+    for name in ("rule", "value", "since", "until", "spec", "upstream"):
+        shown.add_column(name, overflow="fold")
+    for rule in RULES:
+        shown.add_row(*_rule_cells(rule))
+    console().print(shown)
+
+
+def _rule_cells(rule: Rule) -> tuple[str, ...]:
+    return (rule.name, rule.value, rule.since, rule.until or "now", rule.spec, rule.reference)
+
+
+@cli.group("findings")
+def findings_group() -> None:
+    """Declared findings: known differences, argued, by release."""
+
+
+@findings_group.command("list")
+def findings_list() -> None:
+    """Every declared finding."""
+    for finding in findings.load():
+        console().print(f"{finding.name}  ({finding.releases})  {finding.title}", markup=False, soft_wrap=True)
+
+
+def _named(name: str) -> findings.Finding:
+    every = findings.load()
+    for finding in every:
+        if finding.name == name:
+            return finding
+    raise SlotcheckError(f"no finding {name!r}; there are: {', '.join(finding.name for finding in every) or 'none'}")
+
+
+@findings_group.command("show")
+@click.argument("name")
+def findings_show(name: str) -> None:
+    """The report of one finding."""
+    click.echo((_named(name).folder / "report.md").read_text(encoding="utf-8"), nl=False)
+
+
+@findings_group.command("check")
+@click.argument("names", nargs=-1)
+def findings_check(names: tuple[str, ...]) -> None:
+    """Check that findings still reproduce exactly where they say; 1 if one has gone."""
+    from harness.targets.loader import load_target
+
+    chosen = [_named(name) for name in names] if names else findings.load()
+    installed = installed_release()
+    make_target = load_target(None)
+    bad = 0
+    for finding in chosen:
+        shows = findings.reproduces(finding, make_target)
+        should = finding.covers(installed)
+        state = "reproduces" if shows else "does not reproduce"
+        wrong = shows != should
+        bad += wrong
+        note = f", but is declared for {finding.releases} and this is {installed}" if wrong else ""
+        console().print(f"{'FAIL' if wrong else 'ok  '} {finding.name}: {state}{note}", markup=False, soft_wrap=True)
+    sys.exit(1 if bad else 0)
+
+
+def main() -> None:
+    """The entry point: every error of a person's is one sentence, every error of ours is exit 70."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        _say("interrupted")
+        sys.exit(EXIT_INCONCLUSIVE)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_WRONG_USE)
+    except TargetError as error:
+        _say(str(error))
+        sys.exit(EXIT_INCONCLUSIVE)
+    except SlotcheckError as error:
+        _say(str(error))
+        sys.exit(EXIT_WRONG_USE)
+    except Exception as error:
+        _say(f"the harness itself failed: {type(error).__name__}: {error}")
+        _say("".join(traceback.format_exc()))
+        sys.exit(EXIT_HARNESS)
+    sys.exit(code or 0)
+
+
+def _say(message: str) -> None:
+    click.echo(f"slotcheck: {message}", err=True)

@@ -1,0 +1,139 @@
+"""What a run prints: progress bars on a terminal, plain lines elsewhere; tables at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from harness.engine import RunResult
+from harness.job import AGREED, DIFFERENCES, Report
+from harness.reach import MINIMA
+
+#: without a terminal, a line every so many steps
+PLAIN_EVERY = 100_000
+_STYLE = {AGREED: "green", DIFFERENCES: "red"}
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that is plain where it is not a terminal."""
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made = Console(stderr=stderr, highlight=False, width=100)
+    return made
+
+
+@contextmanager
+def progress(out: Console, steps: int | None, seconds: float | None) -> Iterator[Callable[[RunResult], None]]:
+    """A callback that shows how far a run is: by steps, or by time where no steps are given."""
+    if not out.is_terminal:
+        yield _lines(out)
+        return
+    import time
+
+    start = time.monotonic()
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[steps]:,} steps"),
+        TextColumn("{task.fields[differences]} new, {task.fields[declared]} declared"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task("manager", total=steps or seconds, steps=0, differences=0, declared=0)
+
+        def show(result: RunResult) -> None:
+            done = result.steps if steps else time.monotonic() - start
+            bar.update(
+                task,
+                completed=done,
+                steps=result.steps,
+                differences=len(result.found),
+                declared=sum(result.declared.values()),
+            )
+
+        yield show
+
+
+def _lines(out: Console) -> Callable[[RunResult], None]:
+    last = 0
+
+    def show(result: RunResult) -> None:
+        nonlocal last
+        if result.steps // PLAIN_EVERY > last:
+            last = result.steps // PLAIN_EVERY
+            out.print(f"{result.steps:,} steps, {len(result.found)} new difference(s)")
+
+    return show
+
+
+def show_report(out: Console, report: Report) -> None:
+    """Reach, differences, verdict."""
+    out.print(_reach(report))
+    if report.result.declared:
+        out.print(_declared(report))
+    if report.differences:
+        out.print(_differences(report))
+        if report.not_shrunk:
+            out.print(f"{report.not_shrunk} more distinct difference(s) were met but not shrunk")
+    result = report.result
+    speed = result.steps / result.seconds if result.seconds else 0
+    out.print(
+        f"{result.steps:,} steps in {result.traces:,} traces, {result.seconds:.1f} s, {speed:,.0f} steps/s, "
+        f"seed {report.job.seed}, vLLM {report.job.release}, canary caught after {report.canary_steps} steps",
+        soft_wrap=True,
+    )
+    style = _STYLE.get(report.verdict, "yellow")
+    reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
+    out.print(f"[{style} bold]{report.verdict}[/]{reasons}", soft_wrap=True)
+    for reported in report.differences:
+        out.print(f"  {reported.folder / 'report.md'}", soft_wrap=True)
+
+
+def _reach(report: Report) -> Table:
+    """The crossings, in three pairs of columns."""
+    table = Table(title="reached (least wanted)", title_justify="left", box=None, padding=(0, 1))
+    for _ in range(3):
+        table.add_column()
+        table.add_column(justify="right")
+    cells = []
+    for name, least in MINIMA.items():
+        count = report.result.reach[name]
+        text = f"{count:,} ({least})"
+        cells.append((name, text if count >= least else f"[red]{text} MISSED[/]"))
+    height = -(-len(cells) // 3)
+    for row in range(height):
+        line: list[str] = []
+        for column in range(3):
+            index = column * height + row
+            line += cells[index] if index < len(cells) else ("", "")
+        table.add_row(*line)
+    return table
+
+
+def _declared(report: Report) -> Table:
+    table = Table(title="declared findings met", title_justify="left", box=None, padding=(0, 1))
+    table.add_column()
+    table.add_column(justify="right")
+    for name, count in sorted(report.result.declared.items()):
+        table.add_row(name, f"{count:,}")
+    return table
+
+
+def _differences(report: Report) -> Table:
+    table = Table(title="differences", title_justify="left", box=None, padding=(0, 1))
+    for name in ("times", "operations", "fingerprint", "expected", "observed"):
+        table.add_column(name, justify="right" if name in ("times", "operations") else "left", overflow="fold")
+    for reported in report.differences:
+        difference = reported.shrunk.difference
+        table.add_row(
+            f"{reported.count:,}",
+            f"{len(reported.shrunk.trace.operations)}{'' if reported.shrunk.minimal else '+'}",
+            difference.fingerprint,
+            difference.expected,
+            difference.observed,
+        )
+    return table

@@ -1,0 +1,183 @@
+"""One `slotcheck run` from its options to its verdict: canary, shards, shrinking, reports, exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from harness import canary, findings, tracefile
+from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
+from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
+from harness.reach import MINIMA
+from harness.replay import MakeTarget, Options
+from harness.report.folder import write_report
+from harness.shrink import Shrunk
+from oracle.releases import confirmed
+
+AGREED, DIFFERENCES, INCONCLUSIVE, BROKEN = "agreed", "differences", "inconclusive", "broken"
+EXIT = {AGREED: 0, DIFFERENCES: 1, INCONCLUSIVE: EXIT_INCONCLUSIVE, BROKEN: EXIT_HARNESS}
+
+
+@frozen(kw_only=True)
+class Job:
+    """What was asked for. `declared` None: no findings are considered."""
+
+    seed: int
+    steps: int | None
+    seconds: float | None
+    workers: int
+    aspects: frozenset[str]
+    out: Path
+    release: str | None
+    make_target: MakeTarget
+    declared: findings.Declared | None
+    hang_seconds: float
+
+
+@frozen
+class Reported:
+    """One distinct difference, shrunk, with its folder and how often it was met."""
+
+    shrunk: Shrunk
+    count: int
+    folder: Path
+
+
+@define
+class Report:
+    """What came of a job."""
+
+    job: Job
+    result: RunResult
+    canary_steps: int | None
+    differences: list[Reported] = field(factory=list)
+    not_shrunk: int = 0
+    verdict: str = AGREED
+    reasons: list[str] = field(factory=list)
+
+    @property
+    def missed(self) -> list[str]:
+        """Reach counters below their minimum."""
+        return [name for name, least in MINIMA.items() if self.result.reach[name] < least]
+
+    def data(self) -> dict[str, Any]:
+        """The one JSON object of `run --json`."""
+        result = self.result
+        return {
+            "verdict": self.verdict,
+            "reasons": self.reasons,
+            "release": self.job.release,
+            "level": "manager",
+            "seed": self.job.seed,
+            "steps": result.steps,
+            "traces": result.traces,
+            "shards": result.shards,
+            "seconds": round(result.seconds, 3),
+            "steps_per_second": round(result.steps / result.seconds) if result.seconds else 0,
+            "interrupted": result.interrupted,
+            "canary_steps": self.canary_steps,
+            "differences": [
+                {
+                    "fingerprint": reported.shrunk.difference.fingerprint,
+                    "level": "manager",
+                    "aspect": reported.shrunk.difference.aspect,
+                    "step": reported.shrunk.difference.step,
+                    "operations": len(reported.shrunk.trace.operations),
+                    "minimal": reported.shrunk.minimal,
+                    "count": reported.count,
+                    "trace": str(reported.folder / "trace.json"),
+                }
+                for reported in self.differences
+            ],
+            "declared": dict(sorted(result.declared.items())),
+            "reach": {name: result.reach[name] for name in MINIMA},
+            "missed": self.missed,
+        }
+
+
+def prepare_out(out: Path) -> None:
+    """Make sure that reports can be written before anything runs."""
+    probe = out / ".writable"
+    tracefile.write_text(probe, "")
+    probe.unlink()
+
+
+def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -> Report:
+    """Run a job to its verdict. Raises SlotcheckError for what the user can mend."""
+    prepare_out(job.out)
+    declared = job.declared
+    options = Options(aspects=job.aspects)
+    canary_steps = canary.caught(job.make_target, options)
+    plan = Plan(
+        seed=job.seed,
+        steps=job.steps,
+        seconds=job.seconds,
+        workers=job.workers,
+        make_target=job.make_target,
+        options=Options(aspects=job.aspects, declared=declared or (lambda difference: False)),
+        inflight=job.out / "inflight",
+        name_of=_namer(declared),
+        hang_seconds=job.hang_seconds,
+    )
+    report = Report(job, RunResult(), canary_steps)
+    report.result = Engine(plan, progress).run()
+    _shrink_all(report, plan)
+    _judge(report)
+    tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
+    for journal in plan.inflight.glob("worker-*.journal"):
+        journal.unlink(missing_ok=True)
+    if plan.inflight.is_dir():
+        plan.inflight.rmdir()
+    return report
+
+
+def _namer(declared: findings.Declared | None) -> Callable[[Any], str]:
+    def name(difference: Any) -> str:
+        finding = declared.explain(difference) if declared is not None else None
+        return finding.name if finding is not None else difference.fingerprint
+
+    return name
+
+
+def _shrink_all(report: Report, plan: Plan) -> None:
+    """Shrink each distinct difference; those that turn out to be one and the same are counted together."""
+    found = sorted(report.result.found.items(), key=lambda item: (len(item[1].trace.operations), item[0]))
+    smallest: dict[str, tuple[Shrunk, int]] = {}
+    for name, one in found[:MAX_SHRUNK]:
+        shrunk = shrink_found(one, plan)
+        final = shrunk.difference.fingerprint
+        count = report.result.counts[name]
+        kept = smallest.get(final)
+        if kept is not None:
+            count += kept[1]
+            shrunk = min(kept[0], shrunk, key=lambda s: len(s.trace.operations))
+        smallest[final] = (shrunk, count)
+    report.not_shrunk = max(0, len(found) - MAX_SHRUNK)
+    for final, (shrunk, count) in sorted(smallest.items()):
+        folder = report.job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
+        write_report(folder, shrunk, report.job.release, report.job.make_target)
+        report.differences.append(Reported(shrunk, count, folder))
+
+
+def _judge(report: Report) -> None:
+    """The verdict and why."""
+    job, result, reasons = report.job, report.result, report.reasons
+    if report.canary_steps is None:
+        report.verdict = BROKEN
+        reasons.append("the canary was not caught: this run could not have failed")
+        return
+    if report.differences:
+        report.verdict = DIFFERENCES
+        reasons.append(f"{len(report.differences)} difference(s) that no finding declares")
+        return
+    if result.interrupted:
+        reasons.append("interrupted; what was found until then is kept")
+    if not confirmed(job.release):
+        reasons.append(f"rules not confirmed for release {job.release or 'unknown'}")
+    if report.missed:
+        reasons.append(f"not reached often enough: {', '.join(report.missed)}")
+    if reasons:
+        report.verdict = INCONCLUSIVE

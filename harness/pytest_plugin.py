@@ -1,0 +1,139 @@
+"""The pytest plugin: differential tests whose failure is a shortest trace and a report folder.
+
+    @given(data=packed())
+    def test_my_manager(slotcheck, data):
+        slotcheck.check(data)
+
+Hypothesis shrinks the bytes; when the test has failed, the trace itself is made minimal, printed as a table, and its report
+is written. Works under `-n auto`: the examples of a test depend on its Hypothesis settings, not on the worker. Importing
+this module imports neither vLLM nor the oracle's users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness.findings import Declared
+    from harness.replay import MakeTarget, Outcome
+    from oracle.trace import Difference, Trace
+
+
+class Divergence(AssertionError):
+    """A trace on which oracle and target disagree; carries what the report needs."""
+
+    def __init__(self, trace: Trace, difference: Difference, checker: Checker, make_target: MakeTarget) -> None:
+        super().__init__(f"{difference.fingerprint}: expected {difference.expected}, got {difference.observed}")
+        self.trace = trace
+        self.difference = difference
+        self.checker = checker
+        self.make_target = make_target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AssertionError, (str(self),)
+
+
+class Checker:
+    """What the `slotcheck` fixture gives: `check` runs one trace and fails on a difference that is not declared."""
+
+    def __init__(self, out: Path, make_target: MakeTarget, declared: Declared, release: str | None) -> None:
+        self.out = out
+        self.make_target = make_target
+        self.declared = declared
+        self.release = release
+
+    def check(self, data: bytes | Trace, make_target: MakeTarget | None = None, profile: str = "scheduler") -> Outcome:
+        """Run packed bytes or a trace; raises Divergence. `make_target`: another target than the installed manager."""
+        from harness.replay import Options, Replay, run_trace
+        from oracle.trace import Trace
+        from strategies.packed import open_trace
+
+        chosen = make_target or self.make_target
+        options = Options(declared=self.declared)
+        if isinstance(data, Trace):
+            outcome = run_trace(data, chosen, options)
+        else:
+            setting, stream = open_trace(data, profile)
+            replay = Replay(setting, chosen, options)
+            while not replay.over:
+                operation = stream.next(replay.ledger)
+                if operation is None:
+                    replay.finish()
+                    break
+                replay.step(operation)
+            outcome = replay.result()
+        if outcome.differences:
+            raise Divergence(outcome.trace, outcome.differences[0], self, chosen)
+        return outcome
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where reports of failing differential tests go."""
+    group = parser.getgroup("slotcheck")
+    group.addoption("--slotcheck-out", default="slotcheck-out", help="folder for reports of failing differential tests")
+
+
+@pytest.fixture(scope="session")
+def slotcheck(request: pytest.FixtureRequest) -> Iterator[Checker]:
+    """A checker on the installed vLLM's manager; vLLM is imported once a process. Skips where vLLM is missing."""
+    from harness import findings
+    from harness.targets.compat import TargetError, installed_release
+    from harness.targets.loader import load_target
+
+    try:
+        make_target = load_target(None)
+    except TargetError as error:
+        pytest.skip(str(error))
+    release = installed_release()
+    out = Path(request.config.getoption("--slotcheck-out"))
+    yield Checker(out, make_target, findings.Declared(findings.load(), release), release)
+
+
+def _divergence(error: BaseException | None) -> Divergence | None:
+    """The divergence behind an exception; Hypothesis raises several as a group."""
+    if isinstance(error, Divergence):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := _divergence(inner)) is not None), None)
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Replace the traceback of a divergence by its shortest trace, and leave the report folder."""
+    report = yield
+    found = _divergence(call.excinfo.value if call.excinfo is not None else None)
+    if found is not None:
+        report.longrepr = describe(found, item.name)
+    return report
+
+
+def describe(found: Divergence, name: str, write: Callable[..., Path] | None = None) -> str:
+    """Shrink, write the report folder, and say it as text."""
+    from harness.replay import Options, run_trace
+    from harness.report.folder import write_report
+    from harness.report.table import difference_text, text
+    from harness.shrink import shrink
+
+    checker = found.checker
+    options = Options(declared=checker.declared, audit_every=1, keep_entries=True)
+    small = shrink(found.trace, found.difference, found.make_target, options)
+    outcome = run_trace(small.trace, found.make_target, options)
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+    folder = (write or write_report)(checker.out / safe, small, checker.release, found.make_target)
+    end = "" if small.minimal else " (not a minimum: the tries ran out)"
+    return "\n".join(
+        (
+            f"{small.difference.fingerprint}{end}",
+            text(outcome),
+            difference_text(small.difference),
+            f"report: {folder}",
+            f"again:  slotcheck replay {folder / 'trace.json'}",
+        )
+    )

@@ -1,0 +1,52 @@
+"""From a name on the command line to something that makes a target."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.replay import MakeTarget
+from harness.targets.compat import TargetError, import_vllm
+from harness.targets.manager import Manager
+from oracle.setting import Setting
+from oracle.trace import Target
+
+
+def load_target(spec: str | None) -> MakeTarget:
+    """The installed release's manager, or `module:Class`: a Target, or a class with `KVCacheManager`'s methods.
+
+    TargetError when it cannot be loaded. vLLM is imported here, once, before anything is forked.
+    """
+    import_vllm()
+    if spec is None:
+        return Manager
+    found = _import(spec)
+    if callable(getattr(found, "extend", None)) and callable(getattr(found, "audit", None)):
+        return found  # type: ignore[no-any-return]
+    if not callable(getattr(found, "allocate_slots", None)):
+        raise TargetError(
+            f"--target {spec} is neither a Target (extend, audit, ...) nor a KVCacheManager (allocate_slots, ...)"
+        )
+
+    def make(setting: Setting) -> Target:
+        return Manager(setting, found)
+
+    return make
+
+
+def _import(spec: str) -> Any:
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise TargetError(f"--target must be module:Class, got {spec!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except AttributeError:
+        raise TargetError(f"--target {spec}: module {module} has no {name}") from None
+    except Exception as error:
+        raise TargetError(f"--target {spec} does not import: {type(error).__name__}: {error}") from None
+    return found
