@@ -8,7 +8,7 @@ from typing import Protocol
 from attrs import evolve, fields, frozen
 
 from oracle.errors import SettingError
-from oracle.trace import Extend, Loaded, Resume, Trace
+from oracle.trace import LEAST, Extend, Loaded, Resume, Trace
 
 
 class Knob(Protocol):
@@ -80,9 +80,8 @@ class OperationKnob:
         operations = list(trace.operations)
         if self.index >= len(operations):
             return None
-        try:
-            operations[self.index] = evolve(operations[self.index], **{self.name: value})
-        except SettingError:
+        operations[self.index] = evolve(operations[self.index], **{self.name: value})
+        if value < LEAST.get(self.name, 0):
             return None
         return evolve(trace, operations=tuple(operations))
 

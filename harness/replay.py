@@ -307,7 +307,7 @@ class Replay:
         self._keep(operation, None, before, expected, observed)
         self._plain(expected, observed)
         if self.laws is not None:
-            self.laws.released(self.ledger.index, request, deferred, observed or expected)
+            self.laws.released(request, before, deferred)
 
     def _plain(self, expected: Observation, observed: Observation | None, zeroing: bool = False) -> None:
         """Compare answers that decide nothing."""
@@ -325,7 +325,7 @@ class Replay:
         self._plain(expected, observed)
         self.reach.hit("give back")
         if self.laws is not None:
-            self.laws.given_back(self.ledger.index, observed or expected)
+            self.laws.given_back()
 
     def _resume(self, operation: Resume) -> None:
         self._keep(operation, None, (), None, None)
@@ -349,8 +349,6 @@ class Replay:
         seen = observed or expected
         self.rows[operation.request] = seen.rows
         self.reach.hit("trim")
-        if self.laws is not None:
-            self.laws.trimmed(self.ledger.index, operation.request, seen)
 
     def _new_step(self, operation: NewStep) -> None:
         self.ledger.launch()

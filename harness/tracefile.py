@@ -21,7 +21,7 @@ from cattrs.strategies import configure_tagged_union
 
 from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, Group
-from oracle.trace import OPERATIONS, Operation, Trace
+from oracle.trace import OPERATIONS, Operation, Trace, check_operation
 
 FORMAT = 1
 LEVELS = ("manager",)
@@ -102,9 +102,19 @@ def loads(text: str, where: str = "the trace") -> Trace:
     if data.get("level", "manager") not in LEVELS:
         raise TraceError(f"{where} has level {data['level']!r}; this version has: {', '.join(LEVELS)}")
     try:
-        return CONVERTER.structure(data, Trace)
+        trace = CONVERTER.structure(data, Trace)
+        for index, operation in enumerate(trace.operations):
+            _check(index, operation)
+        return trace
     except (cattrs.BaseValidationError, SettingError, TypeError, ValueError) as error:
         raise TraceError(f"{where}: {_first_problem(error, data)}") from None
+
+
+def _check(index: int, operation: Operation) -> None:
+    try:
+        check_operation(operation)
+    except SettingError as error:
+        raise SettingError(f"operations[{index}]: {error}") from None
 
 
 def _first_problem(error: BaseException, data: Any) -> str:

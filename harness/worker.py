@@ -23,7 +23,7 @@ from strategies.packed import open_trace
 from strategies.traces import draw
 
 #: examples a shard; a run is a sequence of shards, whoever runs them
-EXAMPLES = 100
+EXAMPLES = 50
 #: every so many examples one is run twice
 TWICE_EVERY = 25
 MAGIC = b"slotcheck-1\n"

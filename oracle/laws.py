@@ -35,11 +35,6 @@ def blocks_for_one(setting: Setting) -> int:
     return total
 
 
-def held(rows: Rows) -> int:
-    """Blocks in a request's rows."""
-    return sum([len(row) - row.count(0) for row in rows])
-
-
 class Laws:
     """The laws of one trace. `report` receives each violation."""
 
@@ -47,8 +42,8 @@ class Laws:
         self.setting = setting
         self.report = report
         self.usable = setting.num_blocks - 1
-        self.free = self.usable
-        self.held: dict[int, int] = {}
+        #: requests with a row, and blocks popped but not given back
+        self.holding: set[int] = set()
         self.popped: list[int] = []
         self.realistic = setting.profile == "scheduler"
         limit, longest = setting.in_flight_limit, setting.max_model_len
@@ -69,23 +64,13 @@ class Laws:
         self.report(Violation(index, group, law, what, text))
 
     def extended(self, index: int, call: Call, seen: Observation, before: Rows) -> None:
-        """After `allocate_slots`: conservation, a refusal that changes nothing, caps, the gate's promise."""
-        rows = seen.rows
-        now = held(rows)
-        was = self.held.get(call.request, 0)
-        if self.free - seen.free != now - was:
-            self._broken(
-                index,
-                "A2",
-                "free count",
-                f"the request holds {now} blocks after {was}, but the free count went from {self.free} to {seen.free}",
-            )
-        self.free = seen.free
-        self.held[call.request] = now
+        """After `allocate_slots`: a refusal that changes nothing, caps, the gate's promise."""
         if seen.outcome == REFUSED:
-            self._refused(index, call, rows, before)
-        elif seen.outcome == GRANTED and self.realistic:
-            self._granted(index, call, rows, before)
+            self._refused(index, call, seen.rows, before)
+        elif seen.outcome == GRANTED:
+            self.holding.add(call.request)
+            if self.realistic:
+                self._granted(index, call, seen.rows, before)
 
     def _refused(self, index: int, call: Call, rows: Rows, before: Rows) -> None:
         if rows != before and any(before):
@@ -118,35 +103,19 @@ class Laws:
                     self._broken(index, "W4", "cap", f"holds {count} blocks, its cap is {cap}", group)
         if self.alone is not None and self.alone[0] != call.request:
             self.alone = None
-        if call.full_sequence_must_fit and len(self.held) == 1 and not any(before) and not self.popped:
+        if call.full_sequence_must_fit and len(self.holding) == 1 and not self.popped and not any(before):
             self.alone = (call.request, call.tokens)
 
-    def released(self, index: int, request: int, deferred: bool, seen: Observation) -> None:
-        """Everything comes back, or nothing yet when deferred."""
-        was = self.held.pop(request, 0)
-        back = 0 if deferred else was
-        if deferred:
-            self.popped.append(was)
-        if seen.free - self.free != back:
-            self._broken(index, "A7", "free count", f"{back} blocks come back, the free count went from {self.free} to {seen.free}")
-        self.free = seen.free
+    def released(self, request: int, rows: Rows, deferred: bool) -> None:
+        """A request's `rows` are gone; when deferred, their blocks are not free yet."""
+        self.holding.discard(request)
         self.alone = None
+        if deferred:
+            self.popped.append(sum(len(row) - row.count(0) for row in rows))
 
-    def given_back(self, index: int, seen: Observation) -> None:
-        """A deferred release ends."""
-        back = self.popped.pop(0) if self.popped else 0
-        if seen.free - self.free != back:
-            self._broken(index, "A8", "free count", f"{back} blocks come back, the free count went from {self.free} to {seen.free}")
-        self.free = seen.free
-
-    def trimmed(self, index: int, request: int, seen: Observation) -> None:
-        """A removal gives back what it nulls."""
-        now = held(seen.rows)
-        was = self.held.get(request, 0)
-        if seen.free - self.free != was - now:
-            self._broken(index, "A14", "free count", f"{was - now} blocks were nulled, the free count went from {self.free} to {seen.free}")
-        self.free = seen.free
-        self.held[request] = now
+    def given_back(self) -> None:
+        """The oldest deferred blocks are free again."""
+        self.popped.pop(0)
 
     def not_alone(self) -> None:
         """The promise of the gate ends: a session goes on with tokens it did not see, or its answer was a finding."""

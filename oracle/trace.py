@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from attrs import define, field, frozen
+from attrs import define, fields, frozen
 
-from oracle.groups import at_least
+from oracle.errors import SettingError
+
 from oracle.setting import Setting
 
 Row = tuple[int, ...]
@@ -28,14 +29,14 @@ class Extend:
     the setting's own. The rest are the admission flags of `allocate_slots`.
     """
 
-    request: int = field(validator=at_least(0))
-    new: int = field(validator=at_least(0))
-    prompt: int = field(default=0, validator=at_least(0))
-    external: int = field(default=0, validator=at_least(0))
-    encoder: int = field(default=0, validator=at_least(0))
+    request: int
+    new: int
+    prompt: int = 0
+    external: int = 0
+    encoder: int = 0
     lookahead: int | None = None
     full_sequence_must_fit: bool = False
-    reserved_blocks: int = field(default=0, validator=at_least(0))
+    reserved_blocks: int = 0
     has_scheduled_reqs: bool = True
     skip_zeroing: tuple[int, ...] = ()
 
@@ -51,7 +52,7 @@ class Settle:
 class Loaded:
     """The async load of `request` has ended; `valid` tokens of it are good (None: all)."""
 
-    request: int = field(validator=at_least(0))
+    request: int
     valid: int | None = None
 
 
@@ -62,7 +63,7 @@ class Release:
     deferred: the blocks are popped now and given back by a later GiveBack (a step in flight may still write them).
     """
 
-    request: int = field(validator=at_least(0))
+    request: int
     preempt: bool = False
     deferred: bool = False
 
@@ -76,20 +77,36 @@ class GiveBack:
 class Resume:
     """A session goes on: `request` keeps its row and gets `tokens` more prompt tokens."""
 
-    request: int = field(validator=at_least(0))
-    tokens: int = field(validator=at_least(1))
+    request: int
+    tokens: int
 
 
 @frozen(kw_only=True)
 class Trim:
     """Remove what nobody reads any more, without an allocation (`remove_skipped_blocks`)."""
 
-    request: int = field(validator=at_least(0))
+    request: int
 
 
 @frozen(kw_only=True)
 class NewStep:
     """The scheduler starts its next step: what was scheduled is launched, the zero list is drained."""
+
+
+#: numbers of operations that have a least value other than 0; the rest must not be negative
+LEAST = {"tokens": 1}
+
+
+def check_operation(operation: Operation) -> None:
+    """Refuse numbers that no operation has. Not a validator of the classes: one of these is made for each step.
+
+    SettingError names the number.
+    """
+    for attribute in fields(type(operation)):
+        value = getattr(operation, attribute.name)
+        least = LEAST.get(attribute.name, 0)
+        if type(value) is int and value < least:
+            raise SettingError(f"{attribute.name} must be at least {least}, got {value}")
 
 
 Operation = Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep

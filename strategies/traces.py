@@ -7,8 +7,10 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-#: bytes a trace: a fixed length is drawn first, because collections of free length come out short
+#: bytes a trace for tests: a fixed length is drawn first, because collections of free length come out short
 LENGTHS = (48, 120, 240, 480)
+#: bytes a trace of a run, some 140 operations: what an example costs the engine is paid once a trace
+RUN_LENGTH = 512
 
 
 def packed(lengths: tuple[int, ...] = LENGTHS) -> st.SearchStrategy[bytes]:
@@ -27,7 +29,7 @@ def draw(run_seed: int, shard: int, count: int, visit: Callable[[bytes], None]) 
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(packed())
+    @given(st.binary(min_size=RUN_LENGTH, max_size=RUN_LENGTH))
     def each(data: bytes) -> None:
         visit(data)
 

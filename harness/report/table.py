@@ -15,6 +15,8 @@ from rich.table import Table
 from harness.compare import counted
 from harness.replay import Outcome
 from harness.report import words
+from harness.report.terms import terms_text
+from harness.report.title import title
 from harness.report.walk import Moment, moments_of
 from oracle.allocator import Allocator
 from oracle.trace import Call, Difference, Rows
@@ -80,7 +82,7 @@ def _why(oracle: Allocator, call: Call, before: Rows) -> tuple[str, ...]:
 
 def _header(lines: list[Line]) -> list[str]:
     real = any(line.observed for line in lines)
-    return ["", "operation", "expected", *(["observed"] if real else []), "free"]
+    return ["#", "operation", "expected", *(["observed"] if real else []), "free"]
 
 
 def _cells(line: Line, mark: str, width: int) -> list[str]:
@@ -107,7 +109,7 @@ def text(outcome: Outcome, width: int = 100) -> str:
     header = _header(lines)
     table = Table(box=box.ASCII_DOUBLE_HEAD, expand=False)
     for name in header:
-        table.add_column(name, justify="right" if not name else "left", overflow="fold")
+        table.add_column(name, justify="right" if name == "#" else "left", overflow="fold")
     for line in lines:
         mark = f"> {line.index}" if line.marked else str(line.index)
         table.add_row(*_cells(line, mark, len(header)))
@@ -124,20 +126,15 @@ def explanation(outcome: Outcome) -> str:
         answers = line.expected if line.observed in ("", SAME) else f"expected {line.expected}, got {line.observed}"
         if answers:
             said.append(f"     {answers}{f', free {line.free}' if line.free else ''}")
-        said += [f"     {why}" for why in line.why]
+        said += [f"     {why}" for reason in line.why for why in terms_text(reason, 95).splitlines()]
     return "\n".join(said) if said else "no operation was run"
 
 
 def difference_text(difference: Difference) -> str:
     """A difference in a few lines: which rule, what was expected and seen, and the terms of the number that differs."""
-    from harness.report.title import title
-
     where = "building the manager" if difference.step < 0 else f"step {difference.step}"
     said = [f"{where}: {title(difference)}", f"  rule      {difference.rule}"]
     said += [f"  expected  {difference.expected}", f"  observed  {difference.observed}"]
-    said += [f"  terms     {line}" if not n else f"            {line}" for n, line in enumerate(_detail(difference))]
+    terms = terms_text(difference.detail, 88).splitlines()
+    said += [f"  {'' if n else 'terms':<8}  {line}" for n, line in enumerate(terms)]
     return "\n".join(said)
-
-
-def _detail(difference: Difference) -> list[str]:
-    return difference.detail.splitlines()

@@ -28,15 +28,15 @@ NEW_STEP = "a new step begins"
 
 def extend(call: Call) -> str:
     """One `allocate_slots`."""
-    if call.new:
-        said = [f"request {call.request}: {call.new} more of {call.tokens} tokens"]
+    if call.new == 0 and call.external:
+        said = [f"request {call.request}: async load of {call.external} of {call.tokens} tokens"]
     else:
-        said = [f"request {call.request}: no new ones of {call.tokens} tokens"]
+        said = [f"request {call.request}: {call.new or 'no'} more of {call.tokens} tokens"]
     for name, value in (("computed", call.computed), ("in flight", call.in_flight), ("lookahead", call.lookahead)):
         if value:
             said.append(f"{name} {value}")
-    if call.external:
-        said.append(f"external {call.external} ({'sync' if call.new else 'async'})")
+    if call.external and call.new:
+        said.append(f"external {call.external} (sync)")
     if call.encoder:
         said.append(f"encoder {call.encoder}")
     if call.full_sequence_must_fit:

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import warnings
+from functools import cache
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -74,9 +75,21 @@ def import_vllm() -> None:
     utils.init_none_hash(hashing.sha256)
 
 
+@cache
+def _parameters(function: Any) -> frozenset[str]:
+    """Names that a function or a class's constructor takes; one that passes **kwargs on also takes its base's."""
+    names: set[str] = set()
+    for owner in function.__mro__ if isinstance(function, type) else (function,):
+        accepted = inspect.signature(owner.__init__ if isinstance(owner, type) else owner).parameters
+        names |= accepted.keys()
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+            break
+    return frozenset(names)
+
+
 def keywords(function: Any, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Those of `wanted` that the function's signature has."""
-    accepted = inspect.signature(function).parameters
+    """Those of `wanted` that a function (not a bound method: it is remembered) or a class takes."""
+    accepted = _parameters(function)
     return {name: value for name, value in wanted.items() if name in accepted}
 
 
@@ -91,6 +104,7 @@ def _spec_class(interface: ModuleType, name: str) -> Any:
     return found
 
 
+@cache
 def build_spec(group: kinds.Group) -> Any:
     """The release's spec of one group, of `specs.spec_arguments`: those arguments that this release has."""
     torch = importlib.import_module("torch")
@@ -118,13 +132,15 @@ def build_config(setting: Setting) -> Any:
     config_class = interface.KVCacheConfig
     more = keywords(config_class, {"prefix_cache_retention_interval": setting.prefix_cache_retention_interval})
     config = config_class(num_blocks=setting.num_blocks, kv_cache_tensors=[], kv_cache_groups=specs, **more)
-    return _module("core.kv_cache_utils").generate_scheduler_kv_cache_config([config])
+    if any(group.uniform_layers for group in setting.groups):
+        return _module("core.kv_cache_utils").generate_scheduler_kv_cache_config([config])
+    return config  # it would be copied, and nothing unwrapped
 
 
 def manager_keywords(manager_class: Any, setting: Setting) -> dict[str, Any]:
     """The constructor's arguments, those that this release's (or fork's) manager has."""
     return keywords(
-        manager_class.__init__,
+        manager_class,
         {
             "kv_cache_config": build_config(setting),
             "max_model_len": setting.max_model_len,

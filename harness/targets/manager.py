@@ -53,7 +53,7 @@ class Manager:
         self.stubs: dict[int, StubRequest] = {}
         self.popped: list[list[Any]] = []
         self.zeroing = "skip_zeroing_group_ids" in compat.keywords(
-            self.manager.allocate_slots, {"skip_zeroing_group_ids": ()}
+            found.allocate_slots, {"skip_zeroing_group_ids": ()}
         )
 
     def allocate(self, call: Call) -> Any:
