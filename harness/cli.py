@@ -292,6 +292,18 @@ def findings_show(name: str) -> None:
     click.echo((_named(name).folder / "report.md").read_text(encoding="utf-8"), nl=False)
 
 
+@findings_group.command("refresh")
+@click.argument("names", nargs=-1)
+def findings_refresh(names: tuple[str, ...]) -> None:
+    """Write report.md and repro.py of findings again, from their trace.json and finding.json."""
+    from harness.targets.loader import load_target
+
+    make_target = load_target(None)
+    for finding in [_named(name) for name in names] if names else findings.load():
+        findings.refresh(finding, make_target, installed_release())
+        console().print(f"wrote {finding.folder}", markup=False, soft_wrap=True)
+
+
 @findings_group.command("check")
 @click.argument("names", nargs=-1)
 def findings_check(names: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ def console(stderr: bool = False) -> Console:
     """A console that is plain where it is not a terminal."""
     made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal:
-        made = Console(stderr=stderr, highlight=False, width=100)
+        made = Console(stderr=stderr, highlight=False, width=120)
     return made
 
 

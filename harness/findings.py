@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from harness import tracefile
 from harness.replay import MakeTarget, Options, run_trace
+from harness.shrink import Shrunk
 from oracle.errors import SlotcheckError
 from oracle.trace import Difference, Trace
 
@@ -114,6 +115,30 @@ class Declared:
 
     def __call__(self, difference: Difference) -> bool:
         return self.explain(difference) is not None
+
+
+def argument(finding: Finding) -> str:
+    """The declaration as the head of its report: what breaks, why, who can meet it."""
+    expires = f"\n\nDeclared until {finding.expires}." if finding.expires else ""
+    return (
+        f"# {finding.title}\n\n{finding.law}\n\n"
+        f"**Who can meet it.** {finding.reachable}\n\n"
+        f"**Releases.** {finding.releases}. **Upstream.** {finding.reference}{expires}\n"
+    )
+
+
+def refresh(finding: Finding, make_target: MakeTarget, release: str | None) -> None:
+    """Write the finding's report.md and repro.py again, from its trace and its declaration."""
+    from harness.report.folder import write_report
+
+    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1))
+    found = [difference for difference in outcome.differences if finding.fits(difference)]
+    if not found:
+        raise FindingError(f"finding {finding.name} does not reproduce on {release}: nothing is written")
+    write_report(finding.folder, Shrunk(outcome.trace, found[0], 0, True), release, make_target)
+    path = finding.folder / "report.md"
+    _, _, rest = path.read_text(encoding="utf-8").partition("\n")
+    tracefile.write_text(path, argument(finding) + rest)
 
 
 def reproduces(finding: Finding, make_target: MakeTarget) -> bool:

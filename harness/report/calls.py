@@ -20,9 +20,9 @@ def keywords(arguments: dict[str, Any]) -> list[str]:
     return [f"{name}={_literal(name, value)}" for name, value in arguments.items()]
 
 
-def _literal(name: str, value: Any) -> str:
+def _literal(name: str, value: object) -> str:
     if name in DTYPE_ARGUMENTS:
-        return f"torch.{value}" if isinstance(value, str) else f"({''.join(f'torch.{dtype},' for dtype in value)})"
+        return f"({''.join(f'torch.{dtype},' for dtype in value)})" if isinstance(value, tuple) else f"torch.{value}"
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

@@ -20,7 +20,7 @@ from harness.replay import MakeTarget, Options, Outcome, run_trace
 from harness.report import words
 from harness.report.calls import WIDTH
 from harness.report.reasons import CAUSES, places_of, reason_of
-from harness.report.script import repro_context, spec_text
+from harness.report.script import repro_context, spec_line
 from harness.report.table import markdown
 from harness.report.terms import glossary_of, law_terms, missing, terms_text
 from harness.report.title import title
@@ -62,8 +62,8 @@ def versions_here(release: str | None) -> Versions:
 def outcome_of(shrunk: Shrunk, make_target: MakeTarget | None) -> tuple[Outcome, bool]:
     """The trace run again with its entries kept, and whether the difference showed again.
 
-    Other differences on the way are passed over, as they were when it was found. What kills or blocks the process is not
-    run again on the target: the oracle alone tells its answers.
+    Other differences on the way are passed over, as they were when it was found. What kills or blocks the process is
+    not run again on the target: the oracle alone tells its answers.
     """
     difference = shrunk.difference
     options = Options(
@@ -80,7 +80,7 @@ def outcome_of(shrunk: Shrunk, make_target: MakeTarget | None) -> tuple[Outcome,
 
 def setting_rows(setting: Setting) -> list[tuple[str, str]]:
     """The setting, without what has its default."""
-    rows = [(f"group {n}", f"`{spec_text(group).replace(HEADS, '')}`") for n, group in enumerate(setting.groups)]
+    rows = [(f"group {n}", f"`{spec_line(group)}`") for n, group in enumerate(setting.groups)]
     rows.append(("num_blocks", f"{setting.num_blocks} ({setting.num_blocks - 1} usable)"))
     rows.append(("max_model_len", str(setting.max_model_len)))
     for attribute in fields(Setting):
@@ -88,10 +88,6 @@ def setting_rows(setting: Setting) -> list[tuple[str, str]]:
         if attribute.name not in ("groups", "num_blocks", "max_model_len") and value != attribute.default:
             rows.append((attribute.name, str(value)))
     return rows
-
-
-#: the same in every attention group of half precision
-HEADS = ", num_kv_heads=2, head_size=8, dtype=torch.float16"
 
 
 def report_context(shrunk: Shrunk, outcome: Outcome, again: bool, versions: Versions, locate: Locate) -> dict[str, Any]:
@@ -127,8 +123,12 @@ def report_context(shrunk: Shrunk, outcome: Outcome, again: bool, versions: Vers
 
 def _answers(outcome: Outcome, moments: list[Moment], difference: Difference) -> list[tuple[str, str, str]]:
     """What was expected and observed at the deciding step."""
-    stated = [("answer" if difference.aspect != "law" else "law", difference.expected, difference.observed)]
-    if not 0 <= difference.step < len(moments) or difference.aspect == "law":
+    observed = difference.observed
+    if difference.aspect == "law":
+        what = next((what for what in ("null block", "outside the row") if difference.sign.endswith(what)), "")
+        return [("law", difference.expected, observed if what in observed else f"{observed}: {what}")]
+    stated = [("answer", difference.expected, observed)]
+    if not 0 <= difference.step < len(moments):
         return stated
     moment = moments[difference.step]
     ours, theirs = moment.expected, moment.observed

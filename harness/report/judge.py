@@ -22,7 +22,7 @@ FREE_ORDER = "[block.block_id for block in manager.block_pool.free_block_queue.g
 
 @frozen(kw_only=True)
 class Judge:
-    """`got` and `there` (the defect is there) are Python expressions; `reference` a variable and its value, or empty."""
+    """`got` and `there` (the defect is there) are Python expressions; `reference`: a variable and its value."""
 
     kind: str = VALUE
     step: int = -1

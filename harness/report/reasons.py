@@ -45,137 +45,143 @@ _SKIPPED = "single:*.get_num_skipped_tokens"
 REASONS: dict[str, Reason] = {
     "A1": Reason(
         True,
-        "Block 0 is the null block. It stands in a row for a column that nobody reads, so it is never free, never handed "
-        "out and in no count.",
+        "Block 0 is the null block. It stands in a row for a column that nobody reads, so it is never free, never "
+        "handed out and in no count.",
         ("pool:BlockPool.get_new_blocks", "pool:BlockPool.free_blocks"),
     ),
     "A2": Reason(
         True,
-        "Every block is free once, or held by one row of one request, or popped and not yet given back. A block with two "
-        "owners is overwritten by one of them, a block without an owner is lost to the pool.",
+        "Every block is free once, or held by one row of one request, or popped and not yet given back. A block "
+        "with two owners is overwritten by one of them, a block without an owner is lost to the pool.",
         ("pool:BlockPool.get_new_blocks", "pool:BlockPool.free_blocks"),
     ),
     "A3": Reason(
         False,
-        "A group that needs blocks takes the first of the free queue, in order, as its next columns in order; groups take "
-        "in configuration order.",
+        "A group that needs blocks takes the first of the free queue, in order, as its next columns in order; "
+        "groups take in configuration order.",
         (_EXTEND, "pool:BlockPool.get_new_blocks"),
     ),
     "A5": Reason(
         False,
-        "Freed blocks go to the front of the free queue, highest column first, one batch a group, so that the block that "
-        "was used last is used again first; a deferred release leads to the order of a direct one.",
+        "Freed blocks go to the front of the free queue, highest column first, one batch a group, so that the "
+        "block that was used last is used again first; a deferred release leads to the order of a direct one.",
         ("pool:BlockPool.free_blocks", "single:*.free", _REMOVE),
     ),
     "A7": Reason(
         True,
-        "After a release the request holds nothing, everything that it held is free again, and its next call is a first "
-        "call.",
+        "After a release the request holds nothing, everything that it held is free again, and its next call is a "
+        "first call.",
         ("manager:KVCacheManager.free", "single:*.free"),
     ),
     "A8": Reason(
         True,
-        "A deferred release forgets the request at once and frees nothing, because a step in flight may still write the "
-        "blocks; giving the reversed list back later frees each of them once.",
+        "A deferred release forgets the request at once and frees nothing, because a step in flight may still "
+        "write the blocks; giving the reversed list back later frees each of them once.",
         ("manager:KVCacheManager.pop_blocks_for_free", "pool:BlockPool.free_blocks"),
     ),
     "A10": Reason(
         False,
-        "Wrong use (no new and no external tokens; external tokens for a row that was not adopted) is told by an error.",
+        "Wrong use (no new and no external tokens; external tokens for a row that was not adopted) is told by an "
+        "error.",
         (_ALLOCATE,),
     ),
     "A13": Reason(
         True,
-        "With full_sequence_must_fit a request is admitted only if the blocks that it must still take at its peak are "
-        "free. A group that recycles blocks counts its cap, or the columns that are not dead where these are fewer; null "
-        "columns cost nothing and must not pay for others. What is admitted beyond that runs dry later, when no one else "
-        "may be left to give way.",
+        "With full_sequence_must_fit a request is admitted only if the blocks that it must still take at its peak "
+        "are free. A group that recycles blocks counts its cap, or the columns that are not dead where these are "
+        "fewer; null columns cost nothing and must not pay for others. What is admitted beyond that runs dry "
+        "later, when no one else may be left to give way.",
         (_ALLOCATE, _COUNT),
     ),
     "A14": Reason(
         True,
-        "A column is removed when no token from the processed position on reads it, and not before: steps in flight read "
-        "from where they started, and rejected drafts move the position back, though never below the processed one.",
+        "A column is removed when no token from the processed position on reads it, and not before: steps in "
+        "flight read from where they started, and rejected drafts move the position back, though never below the "
+        "processed one.",
         (_REMOVE, _SKIPPED),
     ),
     "A15": Reason(
         True,
-        "A call is granted only if all blocks that adoption and extension will take are free. Otherwise the pool runs out "
-        "in the middle of the call, or blocks that were reserved for others are given away.",
+        "A call is granted only if all blocks that adoption and extension will take are free. Otherwise the pool "
+        "runs out in the middle of the call, or blocks that were reserved for others are given away.",
         (_ALLOCATE, _COUNT),
     ),
     "A16": Reason(
         True,
-        "A call whose blocks are free is granted, an exact fit included; only the watermark (waiting requests) and the "
-        "reserved blocks are kept. A request that is refused although it fits may wait for ever.",
+        "A call whose blocks are free is granted, an exact fit included; only the watermark (waiting requests) and"
+        " the reserved blocks are kept. A request that is refused although it fits may wait for ever.",
         (_ALLOCATE, _COUNT),
     ),
     "A19": Reason(
         True,
-        "A row grows to the columns of the positions that the step writes, min(computed + new + lookahead, max_model_len), "
-        "because the drafter writes the KV of its tokens behind the target's; and it never shrinks. A column less sends a "
-        "write to another request's block or to the null block, a column more is taken from others.",
+        "A row grows to the columns of the positions that the step writes, min(computed + new + lookahead, "
+        "max_model_len), because the drafter writes the KV of its tokens behind the target's; and it never "
+        "shrinks. With a column too few, writes land in the null block or past the row; a column too many is "
+        "taken from others.",
         (_ALLOCATE, _EXTEND),
     ),
     "A20": Reason(
         False,
-        "The result lists, per group, the entries that the extension added, in column order and without adopted blocks: "
-        "the worker appends just these to its block table.",
+        "The result lists, per group, the entries that the extension added, in column order and without adopted "
+        "blocks: the worker appends just these to its block table.",
         (_ALLOCATE, _EXTEND),
     ),
     "A22": Reason(
         True,
-        "A refusal changes nothing but the removal of what nobody reads, and refused by the gate not even that: so a "
-        "refused request can be tried again.",
+        "A refusal changes nothing but the removal of what nobody reads, and refused by the gate not even that: so"
+        " a refused request can be tried again.",
         (_ALLOCATE,),
     ),
     "A38": Reason(
         True,
-        "A circular buffer is one block for the request's life, taken by the first granted call and used modulo its size: "
-        "tokens, lookahead and external tokens do not matter.",
+        "A circular buffer is one block for the request's life, taken by the first granted call and used modulo "
+        "its size: tokens, lookahead and external tokens do not matter.",
         ("single:CircularBufferManager.get_num_blocks_to_allocate", "single:CircularBufferManager.allocate_new_blocks"),
     ),
     "A39": Reason(
         True,
-        "Cross-attention holds the encoder's output, so its columns go by encoder tokens; calls without any change nothing.",
+        "Cross-attention holds the encoder's output, so its columns go by encoder tokens; calls without any change"
+        " nothing.",
         ("single:CrossAttentionManager.allocate_new_blocks", _ALLOCATE),
     ),
     "A42": Reason(
         True,
-        "In align mode column j is for the state after (j+1) * block_size tokens. A step that ends at m writes its running "
-        "state to column ceil(m / block_size) - 1 and one state per draft behind it, without lookahead and without the cap "
-        "at max_model_len, because drafters have no Mamba layer.",
+        "In align mode column j is for the state after (j+1) * block_size tokens. A step that ends at m writes its"
+        " running state to column ceil(m / block_size) - 1 and one state per draft behind it, without lookahead "
+        "and without the cap at max_model_len, because drafters have no Mamba layer.",
         ("single:MambaManager.allocate_new_blocks", "single:MambaManager.get_num_blocks_to_allocate"),
     ),
     "A60": Reason(
         False,
-        "Where a group is Mamba or formats differ, the ids that attention groups take are listed to be zeroed, in order of "
-        "taking, once: such a block is read before it is fully written, or holds bytes of another format. A block that a "
-        "load writes meanwhile must not be zeroed.",
+        "Where a group is Mamba or formats differ, the ids that attention groups take are listed to be zeroed, in "
+        "order of taking, once: such a block is read before it is fully written, or holds bytes of another format."
+        " A block that a load writes meanwhile must not be zeroed.",
         ("manager:KVCacheManager.take_new_block_ids", "single:*.take_new_block_ids", _EXTEND),
     ),
     "M12": Reason(
         True,
-        "Every position that a step reads was written for exactly this prefix, in a block of the request's row. A null "
-        "block or other content at such a position means that the model attends to, or goes on from, something else.",
+        "Every position that a step reads was written for exactly this prefix, in a block of the request's row. A "
+        "null block or other content at such a position means that the model attends to, or goes on from, "
+        "something else.",
         (_REMOVE, _SKIPPED, "single:*.allocate_external_computed_blocks"),
     ),
     "W1": Reason(
         True,
-        "Every position, state or ring that the target or the drafter writes in a step lies in a block of the request's "
-        "row. What is written to the null block or past the row is lost, or lands in cells of others.",
+        "Every position, state or ring that the target or the drafter writes in a step lies in a block of the "
+        "request's row. What is written to the null block or past the row is lost, or lands in cells of others.",
         (_ALLOCATE, _EXTEND, "single:*.allocate_external_computed_blocks"),
     ),
     "W4": Reason(
         True,
-        "As long as no more tokens are in flight than the setting allows, a group that recycles blocks never holds more of "
-        "them for a request than its admission cap. Start-up sizing and the full-sequence gate both rest on it.",
+        "As long as no more tokens are in flight than the setting allows, a group that recycles blocks never holds"
+        " more of them for a request than its admission cap. Start-up sizing and the full-sequence gate both rest "
+        "on it.",
         (_REMOVE, _COUNT),
     ),
     "W5": Reason(
         True,
-        "What full_sequence_must_fit admits to an otherwise idle pool can run to the end of its known tokens. A request "
-        "that is refused later with nobody else there can only be preempted and admitted again, for ever.",
+        "What full_sequence_must_fit admits to an otherwise idle pool can run to the end of its known tokens. A "
+        "request that is refused later with nobody else there can only be preempted and admitted again, for ever.",
         (_ALLOCATE, _COUNT),
     ),
     "W6": Reason(True, "Two runs of one trace give the same answers.", (_ALLOCATE,)),

@@ -24,6 +24,19 @@ def spec_text(group: Group, indent: int = 0) -> str:
     return call_text("UniformTypeKVCacheSpecs", [f"block_size={group.block_size}", inner], indent=indent)
 
 
+#: the same in every group of half precision: says nothing to a reader
+_HEADS = ("num_kv_heads", "head_size", "shapes")
+
+
+def spec_line(group: Group) -> str:
+    """The spec of a group on one line, with what matters to its row."""
+    name, arguments = spec_arguments(group)
+    half = {"dtype": "float16", "dtypes": ("float16",)}
+    shown = {key: value for key, value in arguments.items() if key not in _HEADS and half.get(key) != value}
+    layers = f", {group.uniform_layers} uniform layers" if group.uniform_layers else ""
+    return f"{name}({', '.join(keywords(shown))}){layers}"
+
+
 def config_text(setting: Setting) -> str:
     """The `KVCacheConfig` of a setting."""
     comprehension = 'KVCacheGroupSpec(layer_names=[f"group.{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)'

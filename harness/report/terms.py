@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from harness.compare import show_row
-from harness.report.walk import Moment, oracle_after
 from harness.replay import Outcome
+from harness.report.walk import Moment, oracle_after
 from oracle.groups import RSWA, ChunkedLocal, Group, Mamba, SlidingWindow
 from oracle.trace import REFUSED, Difference
 
@@ -78,7 +78,7 @@ def _reads(group: Group) -> str:
     if isinstance(group, SlidingWindow):
         return f"a token at position q reads q-{group.window - 1} .. q" if group.window > 1 else "a token reads itself"
     if isinstance(group, ChunkedLocal):
-        return f"a token at position q reads from q // {group.chunk} * {group.chunk} on, where its chunk begins"
+        return f"a token reads from the start of its chunk of {group.chunk} tokens on"
     if isinstance(group, RSWA):
         return f"a token reads the prompt and the last {group.window} positions"
     if isinstance(group, Mamba):

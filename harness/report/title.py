@@ -35,7 +35,8 @@ def title(difference: Difference) -> str:
     situation = next((words for tag, words in _SITUATIONS.items() if tag in difference.tags), "")
     cause = next((words for tag, words in CAUSES.items() if tag in difference.tags), "")
     said += f" {situation}" if situation else ""
-    return said + (f": {cause}" if cause else "")
+    said += f": {cause}" if cause else ""
+    return said if "_" in said.split()[0] else said[0].upper() + said[1:]
 
 
 def _claim(difference: Difference) -> str:

@@ -1,7 +1,7 @@
 """Goes through the entries of a replay again with the scheduler's accounting, to say in words what each operation did.
 
-An entry has the operation and the answers, not what the ledger made of it: whether it was void, which outputs came back,
-what a removal was asked with. The ledger depends on the trace and the outcomes alone, so it gives this a second time.
+An entry has the operation and the answers, not what the ledger made of it: whether it was void, which outputs came
+back, what a removal was asked with. The ledger depends on the trace and the outcomes alone, so it says this again.
 """
 
 from __future__ import annotations

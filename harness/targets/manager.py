@@ -52,9 +52,7 @@ class Manager:
         self.nothing: Rows = tuple(() for _ in self.tables)
         self.stubs: dict[int, StubRequest] = {}
         self.popped: list[list[Any]] = []
-        self.zeroing = "skip_zeroing_group_ids" in compat.keywords(
-            found.allocate_slots, {"skip_zeroing_group_ids": ()}
-        )
+        self.zeroing = "skip_zeroing_group_ids" in compat.keywords(found.allocate_slots, {"skip_zeroing_group_ids": ()})
 
     def allocate(self, call: Call) -> Any:
         """The bare call: what the scheduler would do, nothing observed."""

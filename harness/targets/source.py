@@ -1,4 +1,4 @@
-"""Where a function or method stands in the installed release, read from its source text: vLLM is not imported for it."""
+"""Where a method stands in the installed release, read from its source text: vLLM is not imported for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A group's vLLM spec as plain data: the class's name and its keyword arguments. Needs no vLLM.
 
-`compat.build_spec` builds the spec from this and a report's repro.py prints it, so that both are the same. Arguments that
-equal vLLM's default are left out. An element type is its name ("float16"); heads are two of size 8, so that pages have
-bytes but no meaning.
+`compat.build_spec` builds the spec from this and a report's repro.py prints it, so that both are the same. Arguments
+that equal vLLM's default are left out. An element type is its name ("float16"); heads are two of size 8, so that pages
+have bytes but no meaning.
 """
 
 from __future__ import annotations

@@ -26,9 +26,17 @@ from oracle.trace import Call, Observation, Target
 MakeTarget = Callable[[Setting], Target]
 
 
+#: what a tight pool makes of a count that is too small (the target goes on) or too large (it gives up)
+TIGHT = {
+    "": (),
+    "granted": ("outcome/A13/granted", "outcome/A15/granted", "outcome/A15/error:ValueError"),
+    "refused": ("outcome/A16/refused",),
+}
+
+
 @frozen
 class Defect:
-    """One planted defect. `shows`: the differences that it may make, as "aspect/rule/sign": one where one is enough."""
+    """One planted defect. `shows`: the differences that it may make, as "aspect/rule/sign", the usual one first."""
 
     name: str
     make: MakeTarget
@@ -42,7 +50,7 @@ class Defect:
 DEFECTS: dict[str, Defect] = {}
 
 
-def planted(*shows: str) -> Callable[[Callable[[Any, Setting], None]], Callable[[Any, Setting], None]]:
+def planted(*shows: str, tight: str = "") -> Callable[[Callable[[Any, Setting], None]], Callable[[Any, Setting], None]]:
     """Add a defect of the real manager: the function changes a manager that was just built."""
 
     def add(change: Callable[[Any, Setting], None]) -> Callable[[Any, Setting], None]:
@@ -53,13 +61,13 @@ def planted(*shows: str) -> Callable[[Callable[[Any, Setting], None]], Callable[
             change(target, setting)
             return target
 
-        DEFECTS[change.__name__] = Defect(change.__name__, make, shows, real=True)
+        DEFECTS[change.__name__] = Defect(change.__name__, make, shows + TIGHT[tight], real=True)
         return change
 
     return add
 
 
-def edited(*shows: str) -> Callable[[type[Any]], type[Any]]:
+def edited(*shows: str, tight: str = "") -> Callable[[type[Any]], type[Any]]:
     """Add an edit of the oracle: a subclass of its allocator, or of the rules of a family of kinds."""
 
     def add(edit: type[Any]) -> type[Any]:
@@ -72,7 +80,7 @@ def edited(*shows: str) -> Callable[[type[Any]], type[Any]]:
             target.rules = [edit(rule.group, setting) if type(rule) is family else rule for rule in target.rules]
             return target
 
-        DEFECTS[edit.__name__] = Defect(edit.__name__, make, shows, real=False)
+        DEFECTS[edit.__name__] = Defect(edit.__name__, make, shows + TIGHT[tight], real=False)
         return edit
 
     return add
@@ -111,7 +119,7 @@ def has_row(target: Any, request: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ slots needed
 
 
-@planted("columns/A19/less")
+@planted("columns/A19/less", tight="granted")
 def lookahead_lost_on_first_calls(target: Any, setting: Setting) -> None:
     """A23. F-47 (#42971): the first prefill of a DFlash producer had no lookahead."""
 
@@ -122,7 +130,7 @@ def lookahead_lost_on_first_calls(target: Any, setting: Setting) -> None:
     ask(target, change)
 
 
-@planted("columns/A19/less")
+@planted("columns/A19/less", tight="granted")
 def lookahead_one_short(target: Any, setting: Setting) -> None:
     """A23. F-05 (#48909): K slots for drafters that write K + 1 positions."""
     extra = method(setting.method, setting.parallel_drafting).extra or 0
@@ -133,13 +141,24 @@ def lookahead_one_short(target: Any, setting: Setting) -> None:
     ask(target, change)
 
 
-@planted("columns/A19/more")
+@planted("columns/A19/less", tight="granted")
+def lookahead_from_the_confirmed_position(target: Any, setting: Setting) -> None:
+    """A23. F-39 (#46694): tokens in flight were taken out of the lookahead, drafts had no slot behind them."""
+
+    def change(request: Any, new: int, arguments: dict[str, Any]) -> None:
+        lookahead = arguments["num_lookahead_tokens"]
+        arguments["num_lookahead_tokens"] = max(0, lookahead - request.num_in_flight_tokens)
+
+    ask(target, change)
+
+
+@planted("columns/A19/more", tight="refused")
 def slots_beyond_max_model_len(target: Any, setting: Setting) -> None:
     """A23. F-82 (#10730): lookahead was not clipped at max_model_len."""
     target.manager.max_model_len = 1 << 20
 
 
-@planted("columns/A19/more")
+@planted("columns/A19/more", tight="refused")
 def lookahead_added_to_async_loads(target: Any, setting: Setting) -> None:
     """A50. F-78 (#22317): the side that loads had a block more than the side that computed."""
 
@@ -153,7 +172,7 @@ def lookahead_added_to_async_loads(target: Any, setting: Setting) -> None:
 # ----------------------------------------------------------------------------------------------------- windows
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", tight="granted")
 def removal_on_the_computed_basis(target: Any, setting: Setting) -> None:
     """A14. O-59 (fixed upstream in 0.24): blocks that a step in flight still reads were recycled."""
 
@@ -163,7 +182,7 @@ def removal_on_the_computed_basis(target: Any, setting: Setting) -> None:
         return original(request, new, **arguments)
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", tight="granted")
 def window_removed_one_column_early(target: Any, setting: Setting) -> None:
     """A14, A31: the column that holds the first position of the window goes too."""
     for single in singles(target, setting, SlidingWindow):
@@ -173,21 +192,21 @@ def window_removed_one_column_early(target: Any, setting: Setting) -> None:
             original(request_id, first, last + 1)
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", "ids/A3/other", "ids/A20/other", tight="granted")
 def window_one_token_narrow(target: Any, setting: Setting) -> None:
     """A31: a token at q reads q-W+1 .. q, but q-W+2 .. q are kept."""
     for single in singles(target, setting, SlidingWindow):
         single.sliding_window -= 1
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", "ids/A3/other", "ids/A20/other", tight="granted")
 def retained_tokens_dropped(target: Any, setting: Setting) -> None:
     """A31. F-29 (#50062): the window of a drafter that runs its prefill again was freed too early."""
     for single in singles(target, setting, SlidingWindow):
         single.extra_retained_tokens = 0
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", "columns/A19/more", tight="granted")
 def chunk_border_one_token_early(target: Any, setting: Setting) -> None:
     """A34: the last token of a chunk is taken for the first of the next one."""
     for single in singles(target, setting, ChunkedLocal):
@@ -197,21 +216,21 @@ def chunk_border_one_token_early(target: Any, setting: Setting) -> None:
             return original(tokens + 1)
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", tight="granted")
 def gap_one_token_early(target: Any, setting: Setting) -> None:
     """A36: one generated token less is kept than the gap rule says."""
     for single in singles(target, setting, RSWA):
         single.rswa_window -= 1
 
 
-@planted("nulls/A14/less")
+@planted("nulls/A14/less", tight="refused")
 def gap_one_token_late(target: Any, setting: Setting) -> None:
     """A36: one generated token more is kept than the gap rule says."""
     for single in singles(target, setting, RSWA):
         single.rswa_window += 1
 
 
-@planted("nulls/A14/less")
+@planted("nulls/A14/less", tight="refused")
 def gap_freed_only_once(target: Any, setting: Setting) -> None:
     """A36. F-51 (#46564): a progress marker was not advanced, blocks of the gap piled up."""
     for single in singles(target, setting, RSWA):
@@ -225,7 +244,44 @@ def gap_freed_only_once(target: Any, setting: Setting) -> None:
                 done.add(request_id)
 
 
-@planted("free/A2/less", "law/A2/conservation")
+@planted("nulls/A14/less")
+def trim_forgets_the_prompt(target: Any, setting: Setting) -> None:
+    """A14, A36: removal without an allocation leaves the gap alone."""
+
+    @replace(target.manager, "remove_skipped_blocks")
+    def remove(original: Callable[..., None], request_id: str, processed: int, prompt: int) -> None:
+        original(request_id, processed)
+
+
+@planted("nulls/A14/less", tight="refused")
+def second_window_never_removed(target: Any, setting: Setting) -> None:
+    """A6, A14: removal goes through all groups, not to the first window alone."""
+    for single in [*singles(target, setting, SlidingWindow)][1:]:
+        single._remove_blocks_in_range = lambda request_id, first, last: None
+
+
+@planted("order/A5/other", "ids/A3/other")
+def removal_lowest_column_first(target: Any, setting: Setting) -> None:
+    """A5: the lowest of the dead columns comes to the front of the queue."""
+    for single in singles(target, setting, SlidingWindow):
+        single.block_pool = _Upwards(target.pool)
+
+
+class _Upwards:
+    """A pool that is given its batches back to front."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def free_blocks(self, blocks: Any) -> None:
+        """A removal's batch is a list, a release's is not."""
+        self._pool.free_blocks(blocks[::-1] if isinstance(blocks, list) else blocks)
+
+
+@planted("free/A2/less", tight="refused")
 def removed_blocks_leak(target: Any, setting: Setting) -> None:
     """A2, A14: a block that left the window is null in the row but never free again."""
     for single in singles(target, setting, SlidingWindow):
@@ -241,7 +297,7 @@ def removed_blocks_leak(target: Any, setting: Setting) -> None:
 # ------------------------------------------------------------------------------------------ gate, test, watermark
 
 
-@planted("outcome/A16/granted", "outcome/A13/granted")
+@planted(tight="granted")
 def watermark_ignored(target: Any, setting: Setting) -> None:
     """A17: an admission takes the headroom of the running requests."""
     target.manager.watermark_blocks = 0
@@ -263,7 +319,7 @@ def watermark_applied_to_an_idle_engine(target: Any, setting: Setting) -> None:
     ask(target, lambda request, new, arguments: arguments.update(has_scheduled_reqs=True))
 
 
-@planted("outcome/A16/granted", "outcome/A13/granted")
+@planted(tight="granted")
 def watermark_forgets_preempted(target: Any, setting: Setting) -> None:
     """A17: a preempted request comes back into the headroom and preempts the next one."""
 
@@ -274,7 +330,7 @@ def watermark_forgets_preempted(target: Any, setting: Setting) -> None:
         return original(request, new, **arguments)
 
 
-@planted("outcome/A16/granted")
+@planted("outcome/A15/granted")
 def reserved_blocks_ignored(target: Any, setting: Setting) -> None:
     """A16. F-43 (#44560): async loads filled the pool and none could go on."""
     ask(target, lambda request, new, arguments: arguments.update(reserved_blocks=0))
@@ -321,7 +377,27 @@ def cap_without_the_window_begin(target: Any, setting: Setting) -> None:
         single.max_admission_blocks_per_request -= 1
 
 
-@planted("columns/A19/more", "ids/A2/other", "law/A22/refusal", "free/A2/less")
+@planted("outcome/A13/granted", "nulls/A13/passed the gate")
+def cap_ignores_the_steps_in_flight(target: Any, setting: Setting) -> None:
+    """A32, A35: with two steps in flight a window holds the tokens of both."""
+    limit = min(setting.max_num_batched_tokens, setting.in_flight_limit)
+    for single, group in zip(target.manager.coordinator.single_type_managers, setting.groups, strict=True):
+        single.max_admission_blocks_per_request = group.admission_cap(limit, setting.max_model_len)
+
+
+@planted("nulls/A13/passed the gate", "nulls/A14/more", tight="granted")
+def gate_after_removal(target: Any, setting: Setting) -> None:
+    """A11, A22: the gate counts on blocks that only a granted call may remove."""
+
+    def change(request: Any, new: int, arguments: dict[str, Any]) -> None:
+        if has_row(target, request):
+            processed = max(0, request.num_computed_tokens - request.num_in_flight_tokens)
+            target.manager.remove_skipped_blocks(request.request_id, processed, request.num_prompt_tokens)
+
+    ask(target, change)
+
+
+@planted("columns/A19/more", "columns/A38/more", "columns/A39/more", "columns/A42/more")
 def refused_call_keeps_a_block(target: Any, setting: Setting) -> None:
     """A22: a refused call cannot be tried again, what it took first is lost."""
 
@@ -333,7 +409,7 @@ def refused_call_keeps_a_block(target: Any, setting: Setting) -> None:
         return blocks
 
 
-@planted("columns/A19/less", "columns/A42/less", "nulls/A14/less")
+@planted("ids/A20/other", "ids/A3/other", "nulls/A14/less", "nulls/A14/more", tight="refused")
 def refused_load_counts_as_adopted(target: Any, setting: Setting) -> None:
     """A22: nothing to see after the refusal, but the next try finds the request known and adopts nothing."""
 
@@ -349,7 +425,7 @@ def refused_load_counts_as_adopted(target: Any, setting: Setting) -> None:
 # ------------------------------------------------------------------------------------------------ giving back
 
 
-@planted("outcome/A15/error:AssertionError")
+@planted("outcome/A16/error:AssertionError")
 def first_block_freed_twice(target: Any, setting: Setting) -> None:
     """A2. F-60 (#42571): a block was released twice, its reference count went below zero."""
 
@@ -391,7 +467,7 @@ def groups_released_in_reverse(target: Any, setting: Setting) -> None:
             single.free(request_id)
 
 
-@planted("order/A5/other")
+@planted("order/A5/other", "ids/A3/other")
 def freed_blocks_queue_at_the_end(target: Any, setting: Setting) -> None:
     """A4. F-45 (#42656): blocks without a hash went to the tail of the queue."""
     target.queue.prepend_n = target.queue.append_n
@@ -432,7 +508,7 @@ def deferred_release_frees_at_once(target: Any, setting: Setting) -> None:
         return blocks
 
 
-@planted("columns/A19/less", "columns/A42/less", "nulls/A14/less", "nulls/A14/more")
+@planted("ids/A20/other", "ids/A3/other", "nulls/A14/less", "nulls/A14/more", tight="refused")
 def release_remembers_adoption(target: Any, setting: Setting) -> None:
     """A7: the next call of the request is a first one, but the manager still knows its row."""
 
@@ -445,14 +521,23 @@ def release_remembers_adoption(target: Any, setting: Setting) -> None:
                 single.num_cached_block[request_id] = cached
 
 
-@planted("outcome/A7/error:RuntimeError")
-def release_raises(target: Any, setting: Setting) -> None:
-    """A7: a release fails half-way; what a target raises is an answer, not the end of the run."""
+@planted("free/A2/less")
+def failed_load_leaks(target: Any, setting: Setting) -> None:
+    """A7, A50: the first block of a load that failed never comes back."""
+    loading: set[str] = set()
+
+    @replace(target.manager, "allocate_slots")
+    def allocate_slots(original: Callable[..., Any], request: Any, new: int, **arguments: Any) -> Any:
+        blocks = original(request, new, **arguments)
+        if blocks is not None:
+            (loading.add if new == 0 else loading.discard)(request.request_id)
+        return blocks
 
     @replace(target.manager.coordinator, "free")
     def free(original: Callable[..., None], request_id: str) -> None:
-        if len(target.tables[0].get(request_id, ())) > 1:
-            raise RuntimeError("the row has more than one column")
+        for table in target.tables if request_id in loading else ():
+            for block in table.get(request_id, ())[:1]:
+                block.ref_cnt += 1
         original(request_id)
 
 
@@ -486,10 +571,23 @@ def null_block_handed_out(target: Any, setting: Setting) -> None:
         return blocks
 
 
+@planted("ids/A20/other")
+def adopted_blocks_in_the_result(target: Any, setting: Setting) -> None:
+    """A20: what a load brings is not among the entries that extension added."""
+
+    @replace(target.manager, "allocate_slots")
+    def allocate_slots(original: Callable[..., Any], request: Any, new: int, **arguments: Any) -> Any:
+        first = not has_row(target, request)
+        blocks = original(request, new, **arguments)
+        if blocks is None or not first:
+            return blocks
+        return type(blocks)(tuple(table.get(request.request_id, []) for table in target.tables))
+
+
 # --------------------------------------------------------------------------------- cross-attention, rings, DCP
 
 
-@planted("columns/A39/more", "columns/A39/less")
+@planted("columns/A39/more", "columns/A39/less", "outcome/A16/refused", tight="granted")
 def cross_attention_sized_by_decoder_tokens(target: Any, setting: Setting) -> None:
     """A39. F-38: rows of cross-attention grew with the decoder."""
     if setting.max_encoder_len:
@@ -500,7 +598,7 @@ def cross_attention_sized_by_decoder_tokens(target: Any, setting: Setting) -> No
         ask(target, change)
 
 
-@planted("columns/A39/more", "outcome/A16/refused")
+@planted("columns/A39/more", tight="refused")
 def cross_attention_sized_by_the_budget(target: Any, setting: Setting) -> None:
     """A39. F-72 (#31058): the encoder's limit was charged, not the length of the item."""
 
@@ -511,7 +609,7 @@ def cross_attention_sized_by_the_budget(target: Any, setting: Setting) -> None:
     ask(target, change)
 
 
-@planted("columns/A38/more")
+@planted("columns/A38/more", "outcome/A16/error:ValueError")
 def ring_takes_a_block_each_call(target: Any, setting: Setting) -> None:
     """A38: a ring is one block for the life of a request."""
     for single in singles(target, setting, CircularBuffer):
@@ -525,14 +623,14 @@ def ring_takes_a_block_each_call(target: Any, setting: Setting) -> None:
             return blocks
 
 
-@planted("columns/A19/more")
+@planted("columns/A19/more", "columns/A39/more", tight="refused")
 def dcp_factor_ignored_by_the_first_group(target: Any, setting: Setting) -> None:
     """A62. F-77: a sharded group covers a position on one rank only."""
     single = target.manager.coordinator.single_type_managers[0]
     single.block_size = single.kv_cache_spec.block_size
 
 
-@planted("columns/A19/less", "columns/A42/less", "nulls/A14/less")
+@planted("columns/A19/less", "columns/A39/less", "columns/A42/less", tight="granted")
 def dcp_factor_applied_to_replicated_groups(target: Any, setting: Setting) -> None:
     """A62. R31-3: one scale for all groups, also for those that every rank keeps whole."""
     for single in singles(target, setting, Group, dcp_sharded=False):
@@ -542,7 +640,7 @@ def dcp_factor_applied_to_replicated_groups(target: Any, setting: Setting) -> No
 # ------------------------------------------------------------------------------------------------------- Mamba
 
 
-@planted("columns/A42/more")
+@planted("columns/A42/more", tight="refused")
 def align_counts_lookahead(target: Any, setting: Setting) -> None:
     """A42: drafters have no Mamba layer; lookahead breaks the alignment of the states."""
     for single in singles(target, setting, Mamba, mode="align"):
@@ -557,21 +655,21 @@ def align_counts_lookahead(target: Any, setting: Setting) -> None:
             return original(request_id, num_tokens, num_tokens)
 
 
-@planted("columns/A42/less")
+@planted("columns/A42/less", tight="granted")
 def align_without_speculative_blocks(target: Any, setting: Setting) -> None:
     """A42. F-66: a Mamba row had no room for the states of the drafts."""
     for single in singles(target, setting, Mamba, mode="align"):
         single.num_speculative_blocks = 0
 
 
-@planted("columns/A19/less")
+@planted("columns/A19/less", tight="granted")
 def all_mode_without_speculative_blocks(target: Any, setting: Setting) -> None:
     """A41. F-58 (#41233): mode all did not own the slots of the drafts."""
     for single in singles(target, setting, Mamba, mode="all"):
         single.num_speculative_blocks = 0
 
 
-@planted("nulls/A14/more")
+@planted("nulls/A14/more", "ids/A3/other", "ids/A20/other", tight="granted")
 def last_state_removed(target: Any, setting: Setting) -> None:
     """A41: the state behind the last computed token is what the next step starts from."""
     for single in singles(target, setting, Mamba, mode="all"):
@@ -581,7 +679,7 @@ def last_state_removed(target: Any, setting: Setting) -> None:
             return original(tokens + 1)
 
 
-@planted("nulls/A14/less")
+@planted("nulls/A14/less", "outcome/A16/error:ValueError")
 def align_scratch_taken_anew(target: Any, setting: Setting) -> None:
     """A45: scratch states that a step leaves behind move along, they are not taken again."""
     for single in singles(target, setting, Mamba, mode="align"):
@@ -591,14 +689,18 @@ def align_scratch_taken_anew(target: Any, setting: Setting) -> None:
             row += target.pool.get_new_blocks(1)
 
 
-@planted("nulls/A14/less")
+@planted("nulls/A14/less", "ids/A3/other", "order/A5/other", tight="refused")
 def align_removal_stops_at_a_null(target: Any, setting: Setting) -> None:
     """A43: removal went down to the first null only, states between nulls were held to the end."""
     for single in singles(target, setting, Mamba, mode="align"):
         single._remove_blocks_in_range = super(type(single), single)._remove_blocks_in_range
 
 
-@planted("outcome/A15/error:AssertionError")
+@planted(
+    "nulls/A14/more",
+    *(f"outcome/{rule}/error:{error}" for rule in ("A15", "A16") for error in ("AssertionError", "IndexError")),
+    tight="granted",
+)
 def align_scratch_remembered_after_release(target: Any, setting: Setting) -> None:
     """A45: the new row of a preempted request has no scratch yet, but is counted as if it had."""
     for single in singles(target, setting, Mamba, mode="align"):
@@ -612,11 +714,47 @@ def align_scratch_remembered_after_release(target: Any, setting: Setting) -> Non
             return blocks
 
 
-@planted("columns/A42/less", "nulls/A14/more", "nulls/A14/less")
+@planted("outcome/A15/error:IndexError", "outcome/A16/error:IndexError", "nulls/A14/more", tight="granted")
+def states_of_two_requests_mixed(target: Any, setting: Setting) -> None:
+    """A43: the column of the state before is remembered for the last request alone."""
+
+    class Last(dict[str, int]):
+        def __setitem__(self, key: str, column: int) -> None:
+            super().__setitem__("", column)
+
+        def get(self, key: str, default: Any = None) -> Any:
+            return super().get("", default)
+
+        def pop(self, key: str, default: Any = None) -> Any:
+            return super().pop("", default)
+
+    for single in singles(target, setting, Mamba, mode="align"):
+        single.last_state_block_idx = Last()
+
+
+@planted("nulls/A14/more", tight="granted")
 def checkpoint_skipped(target: Any, setting: Setting) -> None:
     """A44. F-24 (#53614): a chunk's inner state had no block of its own."""
     for single in singles(target, setting, Mamba, mode="align"):
         single.has_prefill_checkpoint_blocks = False
+
+
+@edited("nulls/A14/less", tight="refused")
+class CheckpointInEveryChunk(AlignRows):
+    """A44: with retention interval 0 only the chunk that ends the prompt saves an inner state."""
+
+    def __init__(self, group: Mamba, setting: Setting) -> None:
+        super().__init__(group, setting)
+        self.only_last = False
+
+
+@edited("nulls/A14/less", tight="refused")
+class CheckpointAnywhere(AlignRows):
+    """A44: an inner state is saved at multiples of the group's checkpoint alignment only."""
+
+    def __init__(self, group: Mamba, setting: Setting) -> None:
+        super().__init__(group, setting)
+        self.alignment = 1
 
 
 # ---------------------------------------------------------------------------------------------------- zero list
@@ -647,7 +785,7 @@ def zero_list_never_cleared(target: Any, setting: Setting) -> None:
 # ------------------------------------------------------------------------------------------ edits of the oracle
 
 
-@edited("order/A5/other")
+@edited("order/A5/other", "ids/A3/other")
 class PoolUsedFromTheEnd(Allocator):
     """A4: what is given back waits for its turn at the end of the queue."""
 
@@ -669,7 +807,7 @@ class ExactFitRefused(Allocator):
         return super().extend(evolve(call, reserved_blocks=call.reserved_blocks + 1), gate, test)
 
 
-@edited("nulls/A14/less", "outcome/A16/refused")
+@edited("nulls/A14/less", tight="refused")
 class RemovalAfterTheTest(Allocator):
     """A11: what nobody reads any more serves the next call only."""
 
@@ -705,7 +843,7 @@ class ReleaseShortensTheZeroList(Allocator):
         return super().release(request, deferred)
 
 
-@edited("columns/A19/less")
+@edited("columns/A19/less", tight="granted")
 class RowShrinks(Positional):
     """A19: after a rejection the columns of the drafts are given back, and taken again by the next step."""
 
@@ -720,7 +858,7 @@ class RowShrinks(Positional):
         return super().count(work, row) if work.first else ceil_div(work.need, self.size) - len(row)
 
 
-@edited("nulls/A14/less")
+@edited("nulls/A14/less", tight="refused")
 class DeadColumnsAdopted(Positional):
     """A18: an adopted row takes blocks for columns that no token reads any more."""
 
@@ -731,7 +869,7 @@ class DeadColumnsAdopted(Positional):
         return []
 
 
-@edited("nulls/A14/more")
+@edited("nulls/A14/more", tight="granted")
 class GapBeginsInThePrompt(RSWARows):
     """A36: the block that holds the prompt's end and the first generated tokens goes with the gap."""
 
@@ -739,14 +877,14 @@ class GapBeginsInThePrompt(RSWARows):
         super().remove(evolve(work, prompt=max(0, work.prompt - self.size + 1)), row, pool)
 
 
-@edited("columns/A38/more")
+@edited("columns/A38/more", tight="refused")
 class RingByTokens(RingRows):
     """A38: a ring grows with its request."""
 
     count, extend = Positional.count, Positional.extend
 
 
-@edited("columns/A42/more")
+@edited("columns/A42/more", tight="refused")
 class AlignOpensTheNextColumn(AlignRows):
     """A42: at m = b * j the running state is put in column j, where the next token's would be."""
 
