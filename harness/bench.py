@@ -29,7 +29,7 @@ from harness.targets.compat import import_vllm, installed_release
 from harness.targets.manager import Manager
 from harness.worker import EXAMPLES, run_shard
 from oracle.setting import Setting
-from oracle.trace import Call, Extend, GiveBack, Loaded, NewStep, Operation, Release, Resume, Settle, Trim
+from oracle.trace import Call, Extend, GiveBack, Loaded, NewStep, Operation, Release, Trim
 from strategies.packed import Operations, Reader, open_trace, read_setting
 from strategies.traces import draw
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
@@ -26,7 +26,7 @@ LEVELS = ("manager",)
 LATER_LEVELS = ("rules", "warmup", "scheduler")
 
 
-class Words(click.ParamType):
+class Words(click.ParamType[frozenset[str]]):
     """A comma list out of known words; one that a later version will have is told apart from one that is wrong."""
 
     name = "words"
@@ -34,7 +34,7 @@ class Words(click.ParamType):
     def __init__(self, what: str, known: tuple[str, ...], later: tuple[str, ...]) -> None:
         self.what, self.known, self.later = what, known, later
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
         if isinstance(value, frozenset):
             return value
         words = [word.strip() for word in str(value).split(",") if word.strip()]
@@ -48,12 +48,12 @@ class Words(click.ParamType):
         return frozenset(words)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """Seconds: 90, 60s, 5m, 8h."""
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
         text = str(value).strip()
@@ -82,7 +82,9 @@ def cli() -> None:
 @cli.command()
 @click.option("--level", type=Words("level", LEVELS, LATER_LEVELS), default=frozenset(LEVELS), help="What is compared.")
 @click.option("--steps", type=click.IntRange(min=1), help="End after this many operations.")
-@click.option("--budget", type=Duration(), help="End after this time (60s, 5m); default 60s where --steps is not given.")
+@click.option(
+    "--budget", type=Duration(), help="End after this time (60s, 5m); default 60s where --steps is not given."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
 @click.option("--workers", type=click.IntRange(min=1, max=256), default=1, show_default=True, help="Processes.")
 @click.option("--release", help="The vLLM release to run; must be the installed one.")
@@ -114,8 +116,9 @@ def run(
     job.prepare_out(out)
     installed = installed_release()
     if release is not None and release != installed:
+        here = installed or "none"
         raise TargetError(
-            f"release {release} is not at hand, installed is {installed or 'none'}; install vllm=={release} and run again"
+            f"release {release} is not at hand, installed is {here}; install vllm=={release} and run again"
         )
     declared = None if no_findings else findings.Declared(findings.load(), installed)
     talk.print(f"importing vLLM {installed or ''} ...")
@@ -191,9 +194,7 @@ def explain(trace: Path) -> None:
 @aspects_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it; default: print it.")
 @click.option("--tries", type=click.IntRange(min=1), default=6000, show_default=True, help="Candidates to run at most.")
-def shrink_command(
-    trace: Path, target: str | None, aspects: frozenset[str], output: Path | None, tries: int
-) -> None:
+def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], output: Path | None, tries: int) -> None:
     """Make a failing trace minimal."""
     from harness.shrink import shrink
     from harness.targets.loader import load_target
@@ -313,14 +314,18 @@ def findings_check(names: tuple[str, ...]) -> None:
     chosen = [_named(name) for name in names] if names else findings.load()
     installed = installed_release()
     make_target = load_target(None)
+    today = datetime.now(tz=UTC).date()
     bad = 0
     for finding in chosen:
         shows = findings.reproduces(finding, make_target)
         should = finding.covers(installed)
         state = "reproduces" if shows else "does not reproduce"
-        wrong = shows != should
+        expired = finding.expired(today)
+        wrong = shows != should or expired
         bad += wrong
-        note = f", but is declared for {finding.releases} and this is {installed}" if wrong else ""
+        note = f", but is declared for {finding.releases} and this is {installed}" if shows != should else ""
+        if expired:
+            note += f"; it expired on {finding.expires}: argue it again or drop it"
         console().print(f"{'FAIL' if wrong else 'ok  '} {finding.name}: {state}{note}", markup=False, soft_wrap=True)
     sys.exit(1 if bad else 0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class FindingError(SlotcheckError):
 
 @frozen(kw_only=True)
 class Match:
-    """A pattern of differences. `signs` and `kinds` name what is allowed (empty: everything), `tags` what is required."""
+    """A pattern of differences. `signs`, `kinds`: what is allowed (empty: everything); `tags`: what is required."""
 
     aspect: str
     rule: str
@@ -51,7 +52,10 @@ class Match:
 
 @frozen(kw_only=True)
 class Finding:
-    """One declared finding. `releases`: a version specifier; `law`: what breaks; `reference`: where it is discussed."""
+    """One declared finding. `releases`: a version specifier; `law`: what breaks; `reference`: where it is discussed.
+
+    `expires`: a date (2027-06-30) after which `findings check` asks to look at it again; empty: never.
+    """
 
     title: str
     releases: str
@@ -62,6 +66,10 @@ class Finding:
     expires: str = ""
     name: str = ""
     folder: Path = Path()
+
+    def expired(self, today: date) -> bool:
+        """Whether somebody should look at it again."""
+        return bool(self.expires) and today > date.fromisoformat(self.expires)
 
     def covers(self, release: str | None) -> bool:
         """Whether the finding is declared for a release."""
@@ -96,8 +104,11 @@ def load(where: Path | None = None) -> list[Finding]:
             data.pop("name", None)
             finding = _CONVERTER.structure({**data, "name": path.parent.name, "folder": str(path.parent)}, Finding)
             SpecifierSet(finding.releases)
+            finding.expired(date.min)
         except (OSError, ValueError, InvalidSpecifier, cattrs.BaseValidationError) as error:
-            problem = "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
+            problem = (
+                "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
+            )
             raise FindingError(f"finding {path} cannot be read: {problem}") from None
         found.append(finding)
     return found

@@ -9,13 +9,14 @@ from typing import Any
 from attrs import define, field, frozen
 
 from harness import canary, findings, tracefile
-from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
+from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.reach import MINIMA
 from harness.replay import MakeTarget, Options
 from harness.report.folder import write_report
 from harness.shrink import Shrunk
 from oracle.releases import confirmed
+from oracle.trace import Difference
 
 AGREED, DIFFERENCES, INCONCLUSIVE, BROKEN = "agreed", "differences", "inconclusive", "broken"
 EXIT = {AGREED: 0, DIFFERENCES: 1, INCONCLUSIVE: EXIT_INCONCLUSIVE, BROKEN: EXIT_HARNESS}
@@ -134,8 +135,8 @@ def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -
     return report
 
 
-def _namer(declared: findings.Declared | None) -> Callable[[Any], str]:
-    def name(difference: Any) -> str:
+def _namer(declared: findings.Declared | None) -> Callable[[Difference], str]:
+    def name(difference: Difference) -> str:
         finding = declared.explain(difference) if declared is not None else None
         return finding.name if finding is not None else difference.fingerprint
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from attrs import evolve, fields, frozen
 
 from oracle.errors import SettingError
-from oracle.trace import LEAST, Extend, Loaded, Resume, Trace
+from oracle.trace import LEAST, Extend, Loaded, Operation, Resume, Trace
+
+
+def changed(operation: Operation, **changes: Any) -> Operation:
+    """The operation with other values; what it is changes nothing for the type checker."""
+    other: Operation = evolve(operation, **changes)
+    return other
 
 
 class Knob(Protocol):
@@ -40,7 +46,8 @@ class SettingKnob:
                     evolve(g, block_size=value) if g.kind == "mamba" and g.block_size == setting.max_model_len else g
                     for g in groups
                 )
-            return evolve(trace, setting=evolve(setting, groups=groups, **{self.name: value}))
+            changes: dict[str, Any] = {self.name: value}
+            return evolve(trace, setting=evolve(setting, groups=groups, **changes))
         except SettingError:
             return None
 
@@ -59,7 +66,8 @@ class GroupKnob:
     def turn(self, trace: Trace, value: int) -> Trace | None:
         groups = list(trace.setting.groups)
         try:
-            groups[self.index] = evolve(groups[self.index], **{self.name: value})
+            changes: dict[str, Any] = {self.name: value}
+            groups[self.index] = evolve(groups[self.index], **changes)
             return evolve(trace, setting=evolve(trace.setting, groups=tuple(groups)))
         except SettingError:
             return None
@@ -80,7 +88,7 @@ class OperationKnob:
         operations = list(trace.operations)
         if self.index >= len(operations):
             return None
-        operations[self.index] = evolve(operations[self.index], **{self.name: value})
+        operations[self.index] = changed(operations[self.index], **{self.name: value})
         if value < LEAST.get(self.name, 0):
             return None
         return evolve(trace, operations=tuple(operations))

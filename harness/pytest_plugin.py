@@ -4,14 +4,14 @@
     def test_my_manager(slotcheck, data):
         slotcheck.check(data)
 
-Hypothesis shrinks the bytes; when the test has failed, the trace itself is made minimal, printed as a table, and its report
-is written. Works under `-n auto`: the examples of a test depend on its Hypothesis settings, not on the worker. Importing
-this module imports neither vLLM nor the oracle's users.
+Hypothesis shrinks the bytes; when the test has failed, the trace itself is made minimal, printed as a table, and its
+report is written. Works under `-n auto`: the examples of a test depend on its Hypothesis settings, not on the worker.
+This module is loaded in every pytest run: it imports nothing that is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oracle.trace import Difference, Trace
 
 
-class Divergence(AssertionError):
+class Divergence(AssertionError):  # noqa: N818 - what it says, as AssertionError does
     """A trace on which oracle and target disagree; carries what the report needs."""
 
     def __init__(self, trace: Trace, difference: Difference, checker: Checker, make_target: MakeTarget) -> None:
@@ -78,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def slotcheck(request: pytest.FixtureRequest) -> Iterator[Checker]:
+def slotcheck(request: pytest.FixtureRequest) -> Checker:
     """A checker on the installed vLLM's manager; vLLM is imported once a process. Skips where vLLM is missing."""
     from harness import findings
     from harness.targets.compat import TargetError, installed_release
@@ -90,7 +90,7 @@ def slotcheck(request: pytest.FixtureRequest) -> Iterator[Checker]:
         pytest.skip(str(error))
     release = installed_release()
     out = Path(request.config.getoption("--slotcheck-out"))
-    yield Checker(out, make_target, findings.Declared(findings.load(), release), release)
+    return Checker(out, make_target, findings.Declared(findings.load(), release), release)
 
 
 def _divergence(error: BaseException | None) -> Divergence | None:

@@ -83,13 +83,18 @@ class Replay:
     """One trace being run on a target beside the oracle. `target` None: the oracle alone."""
 
     def __init__(
-        self, setting: Setting, make_target: MakeTarget | None, options: Options, reach: Reach | None = None
+        self,
+        setting: Setting,
+        make_target: MakeTarget | None,
+        options: Options,
+        reach: Reach | None = None,
+        oracle: Allocator | None = None,
     ) -> None:
         self.setting = setting
         self.options = options
         self.aspects: Collection[str] = options.aspects
         self.ledger = Ledger(setting)
-        self.oracle = Allocator(setting)
+        self.oracle = Allocator(setting) if oracle is None else oracle
         self.reach = reach if reach is not None else Reach()
         self.reach.setting(setting)
         self.operations: list[Operation] = []
@@ -191,14 +196,14 @@ class Replay:
     def audit(self) -> None:
         """Compare everything."""
         self.until_audit = self.options.audit_every
-        if self.target is None:
-            return
-        observed = self.target.audit()
-        difference = compare.audits(self.oracle.audit(), observed, self.aspects, self.ledger.index)
-        if difference is not None:
-            self._differ(difference)
+        seen = self.oracle.audit()
+        if self.target is not None:
+            expected, seen = seen, self.target.audit()
+            difference = compare.audits(expected, seen, self.aspects, self.ledger.index)
+            if difference is not None:
+                self._differ(difference)
         if self.laws is not None:
-            self.laws.audited(self.ledger.index, observed)
+            self.laws.audited(self.ledger.index, seen)
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""

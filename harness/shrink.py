@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import evolve, fields, frozen
 
-from harness.knobs import Knob, knobs_of
+from harness.knobs import Knob, changed, knobs_of
 from harness.replay import MakeTarget, Options, run_trace
 from oracle.errors import SettingError
 from oracle.groups import Group
@@ -36,9 +36,9 @@ class Shrunk:
 
 def same_defect(one: Difference, other: Difference) -> bool:
     """Whether `other`, seen on a smaller trace, is the defect `one`: kinds may have been dropped, nothing added."""
-    return (
-        (one.aspect, one.rule, one.sign, one.tags) == (other.aspect, other.rule, other.sign, other.tags)
-    ) and set(other.kind.split("+")) <= set(one.kind.split("+"))
+    return ((one.aspect, one.rule, one.sign, one.tags) == (other.aspect, other.rule, other.sign, other.tags)) and set(
+        other.kind.split("+")
+    ) <= set(one.kind.split("+"))
 
 
 class Shrinker:
@@ -117,7 +117,9 @@ class Shrinker:
             size //= 2
 
     def _drop_requests(self) -> None:
-        for request in sorted({op.request for op in self.best.operations if not isinstance(op, Settle) and hasattr(op, "request")}):
+        for request in sorted(
+            {op.request for op in self.best.operations if not isinstance(op, Settle) and hasattr(op, "request")}
+        ):
             self.attempt(self._with([op for op in self.best.operations if getattr(op, "request", None) != request]))
 
     def _renumber(self) -> None:
@@ -126,7 +128,7 @@ class Shrinker:
         operations: list[Operation] = []
         for op in self.best.operations:
             if hasattr(op, "request"):
-                op = evolve(op, request=names.setdefault(op.request, len(names)))
+                op = changed(op, request=names.setdefault(op.request, len(names)))
             elif isinstance(op, Settle):
                 op = Settle(accepted=tuple((names.setdefault(r, len(names)), a) for r, a in op.accepted))
             operations.append(op)
@@ -140,10 +142,10 @@ class Shrinker:
                 operations = self.best.operations
                 if index >= len(operations):
                     return
-                for changed in change(operations[index]):
-                    if changed != operations[index]:
+                for other in change(operations[index]):
+                    if other != operations[index]:
                         rest = [*operations]
-                        rest[index] = changed
+                        rest[index] = other
                         if self.attempt(self._with(rest)):
                             progress = True
                             break

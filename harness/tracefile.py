@@ -36,10 +36,10 @@ def _kind_tag(cls: type) -> str:
     return str(cls.kind)  # type: ignore[attr-defined]
 
 
-def _exact(kind: type) -> Callable[[Any, Any], Any]:
+def _exact(kind: type) -> Callable[[object, object], object]:
     """No coercion: a token count "3" or 3.5 in a file is a mistake to be told."""
 
-    def structure(value: Any, _: Any) -> Any:
+    def structure(value: object, _: object) -> object:
         if type(value) is not kind:
             raise TypeError(f"must be of type {kind.__name__}, got {value!r}")
         return value
@@ -74,10 +74,8 @@ def dumps(trace: Trace) -> str:
     groups = _lines(setting.pop("groups"), 3)
     operations = _lines(CONVERTER.unstructure(trace.operations, unstructure_as=tuple[Operation, ...]), 2)
     rest = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in setting.items())
-    return (
-        f'{{\n "format": {FORMAT},\n "level": {json.dumps(trace.level)},\n "setting": {{\n  "groups": {groups}{rest}\n }},\n'
-        f' "operations": {operations}\n}}\n'
-    )
+    head = f' "format": {FORMAT},\n "level": {json.dumps(trace.level)}'
+    return f'{{\n{head},\n "setting": {{\n  "groups": {groups}{rest}\n }},\n "operations": {operations}\n}}\n'
 
 
 def _lines(items: list[Any] | tuple[Any, ...], indent: int) -> str:
@@ -105,9 +103,9 @@ def loads(text: str, where: str = "the trace") -> Trace:
         trace = CONVERTER.structure(data, Trace)
         for index, operation in enumerate(trace.operations):
             _check(index, operation)
-        return trace
     except (cattrs.BaseValidationError, SettingError, TypeError, ValueError) as error:
-        raise TraceError(f"{where}: {_first_problem(error, data)}") from None
+        raise TraceError(f"{where}: {_first_problem(error)}") from None
+    return trace
 
 
 def _check(index: int, operation: Operation) -> None:
@@ -117,7 +115,7 @@ def _check(index: int, operation: Operation) -> None:
         raise SettingError(f"operations[{index}]: {error}") from None
 
 
-def _first_problem(error: BaseException, data: Any) -> str:
+def _first_problem(error: BaseException) -> str:
     """The innermost error with its place, as a sentence."""
     places: list[str] = []
     while isinstance(error, BaseExceptionGroup):
@@ -160,7 +158,7 @@ def read(path: Path) -> Trace:
     return loads(text, str(path))
 
 
-def json_text(data: Any) -> str:
+def json_text(data: object) -> str:
     """JSON for machines: sorted by us, one object, a newline at the end."""
     return json.dumps(data, indent=2) + "\n"
 

@@ -9,11 +9,14 @@ All lengths and positions are in tokens, counts of columns and blocks in blocks.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from oracle.errors import SettingError
+
+Validator = Callable[[object, "Attribute[Any]", Any], None]
 
 
 def ceil_div(tokens: int, size: int) -> int:
@@ -21,11 +24,11 @@ def ceil_div(tokens: int, size: int) -> int:
     return -(-tokens // size)
 
 
-def at_least(least: int):  # type: ignore[no-untyped-def]  # attrs validators have no public type
+def at_least(least: int) -> Validator:
     """Validator: an int not below `least`, refused with the field's name and value."""
 
-    def check(instance: object, attribute: object, value: object) -> None:
-        name = attribute.name  # type: ignore[attr-defined]
+    def check(instance: object, attribute: Attribute[Any], value: object) -> None:
+        name = attribute.name
         if not isinstance(value, int) or isinstance(value, bool):
             raise SettingError(f"{name} must be a whole number, got {value!r}")
         if value < least:
@@ -34,13 +37,13 @@ def at_least(least: int):  # type: ignore[no-untyped-def]  # attrs validators ha
     return check
 
 
-def one_of(*allowed: object):  # type: ignore[no-untyped-def]
+def one_of(*allowed: object) -> Validator:
     """Validator: one of the values listed."""
 
-    def check(instance: object, attribute: object, value: object) -> None:
+    def check(instance: object, attribute: Attribute[Any], value: object) -> None:
         if value not in allowed:
             listed = ", ".join(repr(choice) for choice in allowed)
-            raise SettingError(f"{attribute.name} must be one of {listed}, got {value!r}")  # type: ignore[attr-defined]
+            raise SettingError(f"{attribute.name} must be one of {listed}, got {value!r}")
 
     return check
 

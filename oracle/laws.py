@@ -131,7 +131,7 @@ class Laws:
         if len(set(ids)) != len(ids):
             twice = sorted({block for block in ids if ids.count(block) > 1})
             self._broken(index, "A2", "owner", f"blocks {twice} have two owners, or are held and free")
-        elif ids and not (0 < min(ids) and max(ids) <= self.usable):
+        elif ids and not (min(ids) > 0 and max(ids) <= self.usable):
             self._broken(index, "A1", "owner", f"ids {min(ids)}..{max(ids)} in a pool of 1..{self.usable}")
         elif count != self.usable:
             self._broken(index, "A2", "conservation", f"{count} blocks are held, free or popped, of {self.usable}")

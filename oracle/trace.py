@@ -12,7 +12,6 @@ from typing import Protocol
 from attrs import define, fields, frozen
 
 from oracle.errors import SettingError
-
 from oracle.setting import Setting
 
 Row = tuple[int, ...]

@@ -16,6 +16,7 @@ import sys
 import warnings
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +47,7 @@ def installed_release() -> str | None:
 
 
 def _has_gpu() -> bool:
-    return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))
+    return any(Path(path).exists() for path in ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))
 
 
 def import_vllm() -> None:
@@ -80,7 +81,9 @@ def _parameters(function: Any) -> frozenset[str]:
     """Names that a function or a class's constructor takes; one that passes **kwargs on also takes its base's."""
     names: set[str] = set()
     for owner in function.__mro__ if isinstance(function, type) else (function,):
-        accepted = inspect.signature(owner.__init__ if isinstance(owner, type) else owner).parameters
+        accepted = inspect.signature(
+            vars(owner).get("__init__", owner) if isinstance(owner, type) else owner
+        ).parameters
         names |= accepted.keys()
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
             break

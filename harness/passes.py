@@ -1,0 +1,146 @@
+"""The fast way through a trace: one party after the other instead of both in lockstep.
+
+First the oracle alone, which notes each call with its answer, watched by the laws and the memory. Then the target, which
+is given the same calls: each of its answers must equal the one noted, and so what the laws said of the notes holds for
+the target. Only when an answer is another one, the trace is run again from its bytes, in lockstep (`harness.replay`):
+there differences are named, declared ones followed. Two code bases in turns at each step cost a third more than one
+after the other, because neither stays in the processor's caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define
+
+from harness import compare
+from harness.reach import Reach
+from harness.replay import MakeTarget, Options, Outcome, Replay
+from oracle.allocator import Allocator
+from oracle.setting import Setting
+from oracle.trace import ASPECTS, Audit, Call, Observation
+from strategies.packed import open_trace
+
+#: told the step that runs next
+At = Callable[[int], object]
+#: step, method of the target, its arguments, the oracle's answer
+Asked = tuple[int, str, tuple[Any, ...], Observation | Audit]
+
+
+class Recorder(Allocator):
+    """The oracle, which notes each call with its answer."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.step = 0
+        self.asked: list[Asked] = []
+
+    def extend(self, call: Call, gate: bool = True, test: bool = True) -> Observation:
+        answer = Allocator.extend(self, call, gate, test)
+        self.asked.append((self.step, "extend", (call,), answer))
+        return answer
+
+    def release(self, request: int, deferred: bool) -> Observation:
+        answer = Allocator.release(self, request, deferred)
+        self.asked.append((self.step, "release", (request, deferred), answer))
+        return answer
+
+    def give_back(self) -> Observation:
+        answer = Allocator.give_back(self)
+        self.asked.append((self.step, "give_back", (), answer))
+        return answer
+
+    def trim(self, request: int, processed: int, prompt: int) -> Observation:
+        answer = Allocator.trim(self, request, processed, prompt)
+        self.asked.append((self.step, "trim", (request, processed, prompt), answer))
+        return answer
+
+    def new_step(self) -> Observation:
+        answer = Allocator.new_step(self)
+        self.asked.append((self.step, "new_step", (), answer))
+        return answer
+
+    def audit(self) -> Audit:
+        answer = Allocator.audit(self)
+        self.asked.append((self.step, "audit", (), answer))
+        return answer
+
+
+@define
+class Prediction:
+    """The first pass: what a trace is, what came of it beside no target, and what a target must answer."""
+
+    setting: Setting
+    outcome: Outcome
+    asked: list[Asked]
+
+
+def applies(options: Options) -> bool:
+    """Whether answers must be equal in everything, so that an equal answer is all that there is to know."""
+    return not options.keep_entries and options.aspects.issuperset(ASPECTS)
+
+
+def predict(data: bytes, profile: str, options: Options, reach: Reach | None = None) -> Prediction:
+    """Run packed bytes on the oracle alone."""
+    setting, stream = open_trace(data, profile)
+    oracle = Recorder(setting)
+    replay = Replay(setting, None, options, reach, oracle)
+    ledger = replay.ledger
+    while not replay.over:
+        operation = stream.next(ledger)
+        if operation is None:
+            replay.finish()
+            break
+        oracle.step = replay.steps
+        replay.step(operation)
+    return Prediction(setting, replay.result(), oracle.asked)
+
+
+def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: None) -> int | None:
+    """Give a new target the calls; the step of its first answer that is another one, None if there is none.
+
+    -1: the target could not be built.
+    """
+    try:
+        target = make_target(prediction.setting)
+    except Exception:  # the lockstep run looks into it
+        return -1
+    ask = {
+        "extend": target.extend,
+        "release": target.release,
+        "give_back": target.give_back,
+        "trim": target.trim,
+        "new_step": target.new_step,
+        "audit": target.audit,
+    }
+    for step, method, arguments, answer in prediction.asked:
+        at(step)
+        seen = ask[method](*arguments)
+        if seen == answer:
+            continue
+        if isinstance(seen, Audit) and isinstance(answer, Audit) and compare.audits(answer, seen, ASPECTS, step) is None:
+            continue
+        return step
+    return None
+
+
+def lockstep(
+    data: bytes,
+    profile: str,
+    make_target: MakeTarget,
+    options: Options,
+    reach: Reach | None = None,
+    at: At = lambda step: None,
+) -> Outcome:
+    """Run packed bytes step by step on both parties."""
+    setting, stream = open_trace(data, profile)
+    replay = Replay(setting, make_target, options, reach)
+    while not replay.over:
+        operation = stream.next(replay.ledger)
+        if operation is None:
+            replay.finish()
+            break
+        at(replay.steps)
+        replay.step(operation)
+    return replay.result()
