@@ -6,10 +6,12 @@ DFlash. So the canary goes the whole way of a real difference, through the same 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from attrs import evolve
 
 from harness.replay import MakeTarget, Options
-from harness.worker import run_shard
+from harness.worker import Journal, run_shard
 from oracle.setting import Setting
 from oracle.trace import Audit, Call, Observation, Target
 
@@ -42,15 +44,18 @@ class Canary:
         return self.target.audit()
 
 
-def caught(make_target: MakeTarget, options: Options, seed: int = 0) -> int | None:
-    """Steps until the canary was caught; None if it was not."""
+def caught(make_target: MakeTarget, options: Options, seed: int = 0, journal: Path | None = None) -> int | None:
+    """Steps until the canary was caught; None if it was not. `journal`: where to write which step runs."""
 
     def make(setting: Setting) -> Target:
         return Canary(make_target(setting))
 
+    # what the canary does shows in the row's length first: it is compared whatever the run compares
+    options = evolve(options, aspects=options.aspects | {"columns"})
+    written = None if journal is None else Journal(journal)
     steps = 0
     for shard in range(SHARDS):
-        result = run_shard(seed, shard, make, options, examples=40)
+        result = run_shard(seed, shard, make, options, journal=written, examples=40)
         steps += result.steps
         if any("/A19/less" in name for name in result.found):
             return steps

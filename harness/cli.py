@@ -12,8 +12,8 @@ from rich.table import Table
 
 from harness import __version__, findings, tracefile
 from harness.console import console, progress, show_report
-from harness.engine import HANG_SECONDS
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
+from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.targets.compat import TargetError, installed_release
@@ -24,6 +24,7 @@ from oracle.trace import ASPECTS, LATER_ASPECTS, Trace
 
 LEVELS = ("manager",)
 LATER_LEVELS = ("rules", "warmup", "scheduler")
+CANARY_SECONDS = 300.0
 
 
 class Words(click.ParamType[frozenset[str]]):
@@ -69,7 +70,13 @@ class Duration(click.ParamType[float]):
 
 ASPECT_WORDS = Words("aspect", ASPECTS, LATER_ASPECTS)
 target_option = click.option("--target", metavar="MODULE:CLASS", help="A Target, or a replacement of KVCacheManager.")
-aspects_option = click.option("--aspects", type=ASPECT_WORDS, default=frozenset(ASPECTS), help="What is compared.")
+aspects_option = click.option(
+    "--aspects",
+    type=ASPECT_WORDS,
+    metavar="WORD,...",
+    default=frozenset(ASPECTS),
+    help=f"What is compared, of {', '.join(ASPECTS)}; default all.",
+)
 trace_argument = click.argument("trace", type=click.Path(path_type=Path))
 
 
@@ -80,7 +87,13 @@ def cli() -> None:
 
 
 @cli.command()
-@click.option("--level", type=Words("level", LEVELS, LATER_LEVELS), default=frozenset(LEVELS), help="What is compared.")
+@click.option(
+    "--level",
+    type=Words("level", LEVELS, LATER_LEVELS),
+    metavar="WORD",
+    default=frozenset(LEVELS),
+    help=f"Which parties of vLLM are run: {', '.join(LEVELS)}.",
+)
 @click.option("--steps", type=click.IntRange(min=1), help="End after this many operations.")
 @click.option(
     "--budget", type=Duration(), help="End after this time (60s, 5m); default 60s where --steps is not given."
@@ -90,9 +103,13 @@ def cli() -> None:
 @click.option("--release", help="The vLLM release to run; must be the installed one.")
 @target_option
 @aspects_option
-@click.option("--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True, help="Where reports go."
+)
 @click.option("--no-findings", is_flag=True, help="Take declared findings for new differences.")
-@click.option("--hang", type=Duration(), default=HANG_SECONDS, help="A step that takes longer is a difference.")
+@click.option(
+    "--hang", type=Duration(), default=HANG_SECONDS, help="A step that takes longer is a difference; default 60s."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     level: frozenset[str],
@@ -165,19 +182,18 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
     from harness.targets.loader import load_target
 
     loaded = _read(trace)
-    outcome = run_trace(loaded, load_target(target), Options(aspects=aspects, audit_every=1, keep_entries=True))
+    declared = findings.Declared(findings.load(), installed_release())
+    options = Options(aspects=aspects, audit_every=1, declared=declared, keep_entries=True)
+    outcome = replay_in_a_fork(loaded, load_target(target), options)
     out = console()
     out.print(step_table.text(outcome), markup=False, soft_wrap=True)
-    declared = findings.Declared(findings.load(), installed_release())
-    new = False
-    for difference in outcome.differences:
+    for difference in (*outcome.declared, *outcome.differences):
         finding = declared.explain(difference)
-        new = new or finding is None
         out.print(step_table.difference_text(difference), markup=False, soft_wrap=True)
         out.print(f"declared as {finding.name}" if finding else "not declared", markup=False)
-    if not outcome.differences:
+    if not outcome.differences and not outcome.declared:
         out.print("agreed")
-    sys.exit(1 if new else 0)
+    sys.exit(1 if outcome.differences else 0)
 
 
 @cli.command()
@@ -202,11 +218,13 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     loaded = _read(trace)
     make_target = load_target(target)
     options = Options(aspects=aspects, audit_every=1)
-    outcome = run_trace(loaded, make_target, options)
+    outcome = replay_in_a_fork(loaded, make_target, options)
     if not outcome.differences:
         console(stderr=True).print("the trace shows no difference: nothing to shrink")
         sys.exit(0)
-    small = shrink(loaded, outcome.differences[0], make_target, options, tries)
+    difference = outcome.differences[0]
+    smaller = shrink_isolated if difference.rule == "process" else shrink
+    small = smaller(loaded, difference, make_target, options, tries)
     text = tracefile.dumps(small.trace)
     if output is None:
         click.echo(text, nl=False)
@@ -228,7 +246,10 @@ def canary_command(target: str | None) -> None:
     from harness import canary
     from harness.targets.loader import load_target
 
-    steps = canary.caught(load_target(target), Options())
+    make_target = load_target(target)
+    steps, ended = in_a_fork(lambda: canary.caught(make_target, Options()), CANARY_SECONDS)
+    if ended:
+        raise TargetError(f"the target does not let the canary come to its end: {ended}")
     if steps is None:
         console(stderr=True).print("the canary was not caught: the harness cannot fail")
         sys.exit(EXIT_HARNESS)
@@ -245,7 +266,7 @@ def releases_list() -> None:
     """The release that is installed."""
     installed = installed_release()
     if installed is None:
-        console().print("none: vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'")
+        console().print("none: vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'", markup=False)
         return
     known = "rules confirmed" if confirmed(installed) else "rules not confirmed: a run is inconclusive"
     console().print(f"{installed}  installed, {known}")
@@ -333,7 +354,7 @@ def findings_check(names: tuple[str, ...]) -> None:
 def main() -> None:
     """The entry point: every error of a person's is one sentence, every error of ours is exit 70."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="slotcheck", standalone_mode=False)
     except click.exceptions.Abort:
         _say("interrupted")
         sys.exit(EXIT_INCONCLUSIVE)

@@ -5,7 +5,7 @@ The comparison is the same for any two Targets. Equal answers cost one equality 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from harness import suspects
 from oracle.allocator import Allocator
@@ -38,9 +38,10 @@ def _aspects(expected: Observation, observed: Observation) -> list[tuple[str, in
     if expected.outcome != observed.outcome:
         return [("outcome", None)]
     found: list[tuple[str, int | None]] = []
-    for aspect, look in (("columns", len), ("nulls", _nulls)):
+    looks: tuple[tuple[str, Callable[[Row], object]], ...] = (("columns", len), ("nulls", _nulls))
+    for aspect, look in looks:
         for index, (ours, theirs) in enumerate(zip(expected.rows, observed.rows, strict=True)):
-            if look(ours) != look(theirs):  # type: ignore[operator]
+            if look(ours) != look(theirs):
                 found.append((aspect, index))
                 break
     if expected.free != observed.free:

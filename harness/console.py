@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -20,9 +21,9 @@ _STYLE = {AGREED: "green", DIFFERENCES: "red"}
 
 def console(stderr: bool = False) -> Console:
     """A console that is plain where it is not a terminal."""
-    made = Console(stderr=stderr, highlight=False)
+    made = Console(stderr=stderr, highlight=False, emoji=False)
     if not made.is_terminal:
-        made = Console(stderr=stderr, highlight=False, width=120)
+        made = Console(stderr=stderr, highlight=False, emoji=False, width=120)
     return made
 
 
@@ -81,21 +82,34 @@ def show_report(out: Console, report: Report) -> None:
             out.print(f"{report.not_shrunk} more distinct difference(s) were met but not shrunk")
     result = report.result
     speed = result.steps / result.seconds if result.seconds else 0
+    canary = "not caught" if report.canary_steps is None else f"caught after {report.canary_steps} steps"
     out.print(
         f"{result.steps:,} steps in {result.traces:,} traces, {result.seconds:.1f} s, {speed:,.0f} steps/s, "
-        f"seed {report.job.seed}, vLLM {report.job.release}, canary caught after {report.canary_steps} steps",
+        f"seed {report.job.seed}, vLLM {report.job.release}, canary {canary}",
         soft_wrap=True,
     )
     style = _STYLE.get(report.verdict, "yellow")
     reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
-    out.print(f"[{style} bold]{report.verdict}[/]{reasons}", soft_wrap=True)
+    out.print(f"[{style} bold]{report.verdict}[/]{escape(reasons)}", soft_wrap=True)
     for reported in report.differences:
-        out.print(f"  {reported.folder / 'report.md'}", soft_wrap=True)
+        out.print(f"  {reported.folder / 'report.md'}", markup=False, soft_wrap=True)
+
+
+def _table(title: str, show_header: bool) -> Table:
+    """A table that is at least as wide as its title."""
+    return Table(
+        title=title,
+        title_justify="left",
+        min_width=len(title),
+        box=None,
+        padding=(0, 1),
+        show_header=show_header,
+    )
 
 
 def _reach(report: Report) -> Table:
     """The crossings, in three pairs of columns."""
-    table = Table(title="reached (least wanted)", title_justify="left", box=None, padding=(0, 1))
+    table = _table("reached (least wanted)", show_header=False)
     for _ in range(3):
         table.add_column()
         table.add_column(justify="right")
@@ -115,7 +129,7 @@ def _reach(report: Report) -> Table:
 
 
 def _declared(report: Report) -> Table:
-    table = Table(title="declared findings met", title_justify="left", box=None, padding=(0, 1))
+    table = _table("declared findings met", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, count in sorted(report.result.declared.items()):
@@ -124,7 +138,7 @@ def _declared(report: Report) -> Table:
 
 
 def _differences(report: Report) -> Table:
-    table = Table(title="differences", title_justify="left", box=None, padding=(0, 1))
+    table = _table("differences", show_header=True)
     for name in ("times", "operations", "fingerprint", "expected", "observed"):
         table.add_column(name, justify="right" if name in ("times", "operations") else "left", overflow="fold")
     for reported in report.differences:
@@ -132,8 +146,8 @@ def _differences(report: Report) -> Table:
         table.add_row(
             f"{reported.count:,}",
             f"{len(reported.shrunk.trace.operations)}{'' if reported.shrunk.minimal else '+'}",
-            difference.fingerprint,
-            difference.expected,
-            difference.observed,
+            escape(difference.fingerprint),
+            escape(difference.expected),
+            escape(difference.observed),
         )
     return table

@@ -8,9 +8,6 @@ difference of its own.
 
 from __future__ import annotations
 
-import multiprocessing as mp
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,24 +15,36 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
-from harness.replay import MakeTarget, Options, run_trace
+from harness.forks import (
+    FORK,
+    HANG_SECONDS,
+    TRY_SECONDS,
+    Raised,
+    Watch,
+    death,
+    in_a_fork,
+    plain_signals,
+    process_difference,
+    raised,
+    shrink_isolated,
+)
+from harness.replay import MakeTarget, Options
 from harness.shrink import Shrunk, shrink
-from harness.worker import Found, Journal, Progress, ShardResult, read_journal, run_shard
-from oracle.trace import Difference, Trace
+from harness.worker import Found, Journal, ShardResult, run_shard
+from oracle.trace import Difference
 
 #: every fifth shard does what no scheduler does
 HOSTILE_EVERY = 5
-#: seconds without a step before a worker counts as hung
-HANG_SECONDS = 60.0
 #: workers that may be lost before the run ends: a target that kills its process in every shard has been understood
 MAX_LOST = 10
 #: a hang takes a minute where a crash takes none: three of them are enough
 HANG_COSTS = 4
+#: shards after which a target that makes no step at all, because it cannot be built, makes none
+IDLE_SHARDS = 5
 #: differences that are shrunk; more distinct ones are reported as found
 MAX_SHRUNK = 12
-_FORK = mp.get_context("fork")
 
 
 @frozen(kw_only=True)
@@ -92,22 +101,13 @@ class _Worker:
 
     process: Any
     pipe: Connection
-    journal: Path
+    watch: Watch
     shard: int = -1
-    seen: tuple[int, int] = (0, 0)
-    since: float = 0.0
-
-
-def _plain_signals() -> None:
-    """In a forked process: Ctrl-C is the parent's, and a crash kills at once instead of printing stacks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _serve(plan: Plan, pipe: Connection, journal_path: Path) -> None:
     """A worker's life: a shard number comes in, its result goes out."""
-    _plain_signals()
+    plain_signals()
     journal = Journal(journal_path)
     while True:
         try:
@@ -116,9 +116,13 @@ def _serve(plan: Plan, pipe: Connection, journal_path: Path) -> None:
             return
         if shard is None:
             return
-        result = run_shard(
-            plan.seed, shard, plan.make_target, plan.options, profile_of(shard), journal, name_of=plan.name_of
-        )
+        try:
+            result = run_shard(
+                plan.seed, shard, plan.make_target, plan.options, profile_of(shard), journal, name_of=plan.name_of
+            )
+        except Exception as error:
+            pipe.send(raised(error))
+            return
         pipe.send(result)
 
 
@@ -132,7 +136,8 @@ class Engine:
         self.done: dict[int, ShardResult] = {}
         self.next_shard = 0
         self.workers: list[_Worker] = []
-        self.lost = 0
+        #: what a lost shard counts towards `MAX_LOST`
+        self.lost: dict[int, int] = {}
 
     def run(self) -> RunResult:
         """Until the steps are made, the time is up, or Ctrl-C: what was found is kept."""
@@ -153,26 +158,30 @@ class Engine:
         return self.result
 
     def _finished(self, seconds: float) -> bool:
-        plan = self.plan
-        if self.lost >= MAX_LOST:
+        return self._complete() or (self.plan.seconds is not None and seconds >= self.plan.seconds)
+
+    def _complete(self) -> bool:
+        """Whether the shards merged so far are the run: as many steps as wanted, or as many as will ever be made."""
+        result, wanted = self.result, self.plan.steps
+        if sum(cost for shard, cost in self.lost.items() if shard < result.shards) >= MAX_LOST:
             return True
-        if plan.steps is not None and self.result.steps >= plan.steps:
-            return True
-        return plan.seconds is not None and seconds >= plan.seconds
+        if wanted is None:
+            return False
+        return result.steps >= wanted or (result.shards >= IDLE_SHARDS and not result.steps)
 
     def _start(self, index: int) -> _Worker:
-        ours, theirs = _FORK.Pipe()
+        ours, theirs = FORK.Pipe()
         journal = self.plan.inflight / f"worker-{index}.journal"
-        process = _FORK.Process(target=_serve, args=(self.plan, theirs, journal), daemon=True)
+        process = FORK.Process(target=_serve, args=(self.plan, theirs, journal), daemon=True)
         process.start()
         theirs.close()
-        worker = _Worker(process, ours, journal)
+        worker = _Worker(process, ours, Watch(journal, self.plan.hang_seconds))
         self._give(worker)
         return worker
 
     def _give(self, worker: _Worker) -> None:
         worker.shard = self.next_shard
-        worker.seen, worker.since = (0, 0), time.monotonic()
+        worker.watch.begin()
         self.next_shard += 1
         worker.pipe.send(worker.shard)
 
@@ -181,98 +190,42 @@ class Engine:
         for pipe in wait([worker.pipe for worker in self.workers], timeout=0.2):
             worker = next(worker for worker in self.workers if worker.pipe is pipe)
             try:
-                self.done[worker.shard] = worker.pipe.recv()
-            except (EOFError, ConnectionError):
+                answer = worker.pipe.recv()
+            except (EOFError, OSError):
                 worker.process.join()
-                self._lost(worker, _death(worker.process.exitcode))
+                self._lost(worker, death(worker.process.exitcode))
                 continue
+            if isinstance(answer, Raised):
+                self._lost(worker, answer.sign())
+                continue
+            self.done[worker.shard] = answer
             self._give(worker)
         for worker in list(self.workers):
-            if self._hangs(worker):
-                worker.process.kill()
-                worker.process.join()
+            if worker.watch.hangs():
                 self._lost(worker, "hang")
-        while self.result.shards in self.done:
-            if self.plan.steps is not None and self.result.steps >= self.plan.steps:
-                break
+        while self.result.shards in self.done and not self._complete():
             self.result.merge(self.done.pop(self.result.shards))
-
-    def _hangs(self, worker: _Worker) -> bool:
-        progress = _progress(worker)
-        now = (progress.traces, progress.step)
-        if now != worker.seen:
-            worker.seen, worker.since = now, time.monotonic()
-        return time.monotonic() - worker.since > self.plan.hang_seconds
 
     def _lost(self, worker: _Worker, sign: str) -> None:
         """A worker is gone: its trace is a difference, its shard ends there, another takes its place."""
-        progress = _progress(worker)
+        worker.process.kill()
+        worker.process.join()
+        progress = worker.watch.progress()
         trace = progress.trace()
-        difference = Difference(
-            aspect="outcome",
-            step=len(trace.operations) - 1,
-            group=None,
-            kind="pool",
-            rule="process",
-            sign=sign,
-            expected="an answer",
-            observed=sign,
-        )
+        difference = process_difference(trace, sign)
         result = ShardResult(worker.shard, steps=progress.step, traces=progress.traces)
         result.add(difference, trace)
         self.done[worker.shard] = result
-        self.lost += HANG_COSTS if sign == "hang" else 1
+        self.lost[worker.shard] = HANG_COSTS if sign == "hang" else 1
         index = self.workers.index(worker)
         self.workers[index] = self._start(index)
 
 
-def _progress(worker: _Worker) -> Progress:
-    try:
-        return read_journal(worker.journal)
-    except (OSError, ValueError):
-        return Progress(0, 0, b"", "scheduler")
-
-
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return f"exit {code}"
-
-
-# ---------------------------------------------------------------------------------------------- after the run
-
-
-def in_a_fork(work: Callable[[], Any], seconds: float) -> tuple[Any, str]:
-    """`work()` in a process of its own: its value and "", or None and how the process ended."""
-    ours, theirs = _FORK.Pipe(duplex=False)
-
-    def body() -> None:
-        _plain_signals()
-        theirs.send(work())
-        theirs.close()
-        os._exit(0)
-
-    process = _FORK.Process(target=body, daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(seconds):
-            process.kill()
-            process.join()
-            return None, "hang"
-        value = ours.recv()
-    except EOFError:
-        process.join()
-        return None, _death(process.exitcode)
-    process.join()
-    return value, ""
-
-
-def shrink_found(found: Found, plan: Plan, seconds: float = 10.0) -> Shrunk:
+def shrink_found(found: Found, plan: Plan) -> Shrunk:
     """The smallest trace of a difference. One that kills or hangs the process is shrunk with a process a try."""
     if found.difference.rule == "process":
-        evaluate = _isolated(found.difference, plan, seconds)
-        return shrink(found.trace, found.difference, plan.make_target, plan.options, max_tries=200, evaluate=evaluate)
+        seconds = min(TRY_SECONDS, plan.hang_seconds)
+        return shrink_isolated(found.trace, found.difference, plan.make_target, plan.options, seconds=seconds)
     value, ended = in_a_fork(
         lambda: shrink(found.trace, found.difference, plan.make_target, plan.options), plan.hang_seconds * 5
     )
@@ -280,16 +233,3 @@ def shrink_found(found: Found, plan: Plan, seconds: float = 10.0) -> Shrunk:
         return Shrunk(found.trace, found.difference, 0, False)
     shrunk: Shrunk = value
     return shrunk
-
-
-def _isolated(difference: Difference, plan: Plan, seconds: float) -> Callable[[Trace], list[Difference]]:
-    """Runs a candidate in a process of its own; its death is the difference."""
-    limit = min(seconds, plan.hang_seconds)
-
-    def evaluate(trace: Trace) -> list[Difference]:
-        value, ended = in_a_fork(lambda: run_trace(trace, plan.make_target, plan.options).differences, limit)
-        if not ended:
-            return list(value)
-        return [evolve(difference, sign=ended, observed=ended, step=len(trace.operations) - 1)]
-
-    return evaluate

@@ -35,6 +35,7 @@ class Match:
 
     aspect: str
     rule: str
+    level: str = "manager"
     signs: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -42,7 +43,8 @@ class Match:
     def fits(self, difference: Difference) -> bool:
         """Whether the difference is one of these. Of several kinds that cannot be told apart, all must be allowed."""
         return (
-            difference.aspect == self.aspect
+            difference.level == self.level
+            and difference.aspect == self.aspect
             and difference.rule == self.rule
             and (not self.signs or difference.sign in self.signs)
             and (not self.kinds or set(difference.kind.split("+")) <= set(self.kinds))
@@ -91,7 +93,28 @@ def folder() -> Path:
     return installed if installed.is_dir() else here.parent / "reports"
 
 
+def _object(text: str) -> dict[str, Any]:
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise TypeError(f"must be one JSON object, got {type(data).__name__}")
+    return data
+
+
+def _words(value: object, _: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise TypeError(f"must be a list of strings, got {value!r}")
+    return tuple(value)
+
+
+def _matches(value: object, _: object) -> tuple[Match, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+        raise TypeError(f"must be a list of patterns, one at least, got {value!r}")
+    return tuple(_CONVERTER.structure(item, Match) for item in value)
+
+
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+_CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _words)
+_CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[Match, ...], _matches)
 
 
 def load(where: Path | None = None) -> list[Finding]:
@@ -100,12 +123,11 @@ def load(where: Path | None = None) -> list[Finding]:
     found = []
     for path in sorted(base.glob("*/finding.json")):
         try:
-            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            data.pop("name", None)
+            data = _object(path.read_text(encoding="utf-8"))
             finding = _CONVERTER.structure({**data, "name": path.parent.name, "folder": str(path.parent)}, Finding)
             SpecifierSet(finding.releases)
             finding.expired(date.min)
-        except (OSError, ValueError, InvalidSpecifier, cattrs.BaseValidationError) as error:
+        except (OSError, TypeError, ValueError, InvalidSpecifier, cattrs.BaseValidationError) as error:
             problem = (
                 "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
             )

@@ -11,10 +11,12 @@ from attrs import define, field, frozen
 from harness import canary, findings, tracefile
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
+from harness.forks import in_a_fork
 from harness.reach import MINIMA
 from harness.replay import MakeTarget, Options
 from harness.report.folder import write_report
 from harness.shrink import Shrunk
+from oracle.errors import SlotcheckError
 from oracle.releases import confirmed
 from oracle.trace import Difference
 
@@ -54,6 +56,8 @@ class Report:
     job: Job
     result: RunResult
     canary_steps: int | None
+    canary_ended: str = ""
+    """How the canary's process ended, if the target did not let it come to its end."""
     differences: list[Reported] = field(factory=list)
     not_shrunk: int = 0
     verdict: str = AGREED
@@ -102,8 +106,13 @@ class Report:
 def prepare_out(out: Path) -> None:
     """Make sure that reports can be written before anything runs."""
     probe = out / ".writable"
-    tracefile.write_text(probe, "")
-    probe.unlink()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        why = "it is a file" if out.is_file() else error.strerror
+        raise SlotcheckError(f"cannot write to {out}: {why}; choose another folder with --out") from None
 
 
 def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -> Report:
@@ -111,7 +120,10 @@ def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -
     prepare_out(job.out)
     declared = job.declared
     options = Options(aspects=job.aspects)
-    canary_steps = canary.caught(job.make_target, options)
+    flown = job.out / "inflight" / "canary.journal"
+    canary_steps, ended = in_a_fork(
+        lambda: canary.caught(job.make_target, options, journal=flown), job.hang_seconds, flown
+    )
     plan = Plan(
         seed=job.seed,
         steps=job.steps,
@@ -123,12 +135,12 @@ def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -
         name_of=_namer(declared),
         hang_seconds=job.hang_seconds,
     )
-    report = Report(job, RunResult(), canary_steps)
+    report = Report(job, RunResult(), canary_steps, canary_ended=ended)
     report.result = Engine(plan, progress).run()
     _shrink_all(report, plan)
     _judge(report)
     tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
-    for journal in plan.inflight.glob("worker-*.journal"):
+    for journal in plan.inflight.glob("*.journal"):
         journal.unlink(missing_ok=True)
     if plan.inflight.is_dir():
         plan.inflight.rmdir()
@@ -144,11 +156,19 @@ def _namer(declared: findings.Declared | None) -> Callable[[Difference], str]:
 
 
 def _shrink_all(report: Report, plan: Plan) -> None:
-    """Shrink each distinct difference; those that turn out to be one and the same are counted together."""
+    """Shrink each distinct difference; those that turn out to be one and the same are counted together.
+
+    Ctrl-C ends the shrinking: the rest is reported as it was found.
+    """
     found = sorted(report.result.found.items(), key=lambda item: (len(item[1].trace.operations), item[0]))
     smallest: dict[str, tuple[Shrunk, int]] = {}
+    skip = False
     for name, one in found[:MAX_SHRUNK]:
-        shrunk = shrink_found(one, plan)
+        try:
+            shrunk = Shrunk(one.trace, one.difference, 0, False) if skip else shrink_found(one, plan)
+        except KeyboardInterrupt:
+            skip = report.result.interrupted = True
+            shrunk = Shrunk(one.trace, one.difference, 0, False)
         final = shrunk.difference.fingerprint
         count = report.result.counts[name]
         kept = smallest.get(final)
@@ -166,16 +186,18 @@ def _shrink_all(report: Report, plan: Plan) -> None:
 def _judge(report: Report) -> None:
     """The verdict and why."""
     job, result, reasons = report.job, report.result, report.reasons
-    if report.canary_steps is None:
-        report.verdict = BROKEN
-        reasons.append("the canary was not caught: this run could not have failed")
-        return
     if report.differences:
-        report.verdict = DIFFERENCES
         reasons.append(f"{len(report.differences)} difference(s) that no finding declares")
-        return
     if result.interrupted:
         reasons.append("interrupted; what was found until then is kept")
+    if report.differences:  # a run that failed needs no canary to prove that it can
+        report.verdict = DIFFERENCES
+        return
+    if report.canary_steps is None:
+        report.verdict = BROKEN
+        how = f" ({report.canary_ended})" if report.canary_ended else ""
+        reasons.append(f"the canary was not caught{how}: this run could not have failed")
+        return
     if not confirmed(job.release):
         reasons.append(f"rules not confirmed for release {job.release or 'unknown'}")
     if report.missed:

@@ -11,6 +11,7 @@ This module is loaded in every pytest run: it imports nothing that is slow.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from harness.findings import Declared
     from harness.replay import MakeTarget, Outcome
     from oracle.trace import Difference, Trace
+
+
+#: where reports go unless --slotcheck-out says otherwise
+OUT = "slotcheck-out"
 
 
 class Divergence(AssertionError):  # noqa: N818 - what it says, as AssertionError does
@@ -74,7 +79,7 @@ class Checker:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where reports of failing differential tests go."""
     group = parser.getgroup("slotcheck")
-    group.addoption("--slotcheck-out", default="slotcheck-out", help="folder for reports of failing differential tests")
+    group.addoption("--slotcheck-out", default=OUT, help="folder for reports of failing differential tests")
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +94,7 @@ def slotcheck(request: pytest.FixtureRequest) -> Checker:
     except TargetError as error:
         pytest.skip(str(error))
     release = installed_release()
-    out = Path(request.config.getoption("--slotcheck-out"))
+    out = Path(request.config.getoption("--slotcheck-out", OUT))
     return Checker(out, make_target, findings.Declared(findings.load(), release), release)
 
 
@@ -109,8 +114,8 @@ def pytest_runtest_makereport(
     """Replace the traceback of a divergence by its shortest trace, and leave the report folder."""
     report = yield
     found = _divergence(call.excinfo.value if call.excinfo is not None else None)
-    if found is not None:
-        report.longrepr = describe(found, item.name)
+    if found is not None and report.failed:
+        report.longrepr = describe(found, item.nodeid)
     return report
 
 
@@ -120,20 +125,17 @@ def describe(found: Divergence, name: str, write: Callable[..., Path] | None = N
     from harness.report.folder import write_report
     from harness.report.table import difference_text, text
     from harness.shrink import shrink
+    from oracle.errors import SlotcheckError
 
     checker = found.checker
     options = Options(declared=checker.declared, audit_every=1, keep_entries=True)
     small = shrink(found.trace, found.difference, found.make_target, options)
     outcome = run_trace(small.trace, found.make_target, options)
-    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
-    folder = (write or write_report)(checker.out / safe, small, checker.release, found.make_target)
+    safe = re.sub(r"[^\w.]+", "-", name).strip("-")
+    try:
+        folder = (write or write_report)(checker.out / safe, small, checker.release, found.make_target)
+        where = f"report: {folder}\nagain:  slotcheck replay {folder / 'trace.json'}"
+    except SlotcheckError as error:
+        where = f"no report: {error}"
     end = "" if small.minimal else " (not a minimum: the tries ran out)"
-    return "\n".join(
-        (
-            f"{small.difference.fingerprint}{end}",
-            text(outcome),
-            difference_text(small.difference),
-            f"report: {folder}",
-            f"again:  slotcheck replay {folder / 'trace.json'}",
-        )
-    )
+    return "\n".join((f"{small.difference.fingerprint}{end}", text(outcome), difference_text(small.difference), where))

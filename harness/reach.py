@@ -1,4 +1,4 @@
-"""Did the dangerous crossings happen? Counters, with a minimum each; a run that misses one is inconclusive, not green."""
+"""Did the dangerous crossings happen? Counters, a minimum each; a run that misses one is inconclusive, not green."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Reach:
         self.windows: list[int] = []
         self.gaps: list[int] = []
         self.aligns: list[int] = []
-        self.chunks: list[tuple[int, int]] = []
+        self.chunks: list[int] = []
         self.drafts = 0
         self.max_model_len = 0
 
@@ -100,20 +100,27 @@ class Reach:
         self.windows = [i for i, g in enumerate(setting.groups) if g.recycles]
         self.gaps = [i for i, g in enumerate(setting.groups) if g.kind == "rswa"]
         self.aligns = [i for i, g in enumerate(setting.groups) if isinstance(g, Mamba) and g.mode == "align"]
-        self.chunks = [(i, g.chunk) for i, g in enumerate(setting.groups) if isinstance(g, ChunkedLocal)]
+        self.chunks = [g.chunk for g in setting.groups if isinstance(g, ChunkedLocal)]
         self.max_model_len = setting.max_model_len
         self.drafts = setting.num_speculative_tokens
 
     def extend(self, oracle: Allocator, call: Call, seen: Observation, before: Rows) -> None:
         """An `allocate_slots` was answered."""
-        counts = self.counts
         if seen.outcome == REFUSED:
-            counts[f"refused by the {oracle.refused_by}"] += 1
-            if oracle.refused_by == "test" and call.reserved_blocks and oracle.short <= call.reserved_blocks:
-                counts["reserved blocks decide"] += 1
-            if call.waiting and call.has_scheduled_reqs and 0 < oracle.short <= oracle.setting.watermark_blocks:
-                counts["watermark decides"] += 1
-            return
+            self._refused(oracle, call)
+        else:
+            self._granted(oracle, call, seen, before)
+
+    def _refused(self, oracle: Allocator, call: Call) -> None:
+        counts = self.counts
+        counts[f"refused by the {oracle.refused_by}"] += 1
+        if oracle.refused_by == "test" and call.reserved_blocks and oracle.short <= call.reserved_blocks:
+            counts["reserved blocks decide"] += 1
+        if call.waiting and call.has_scheduled_reqs and 0 < oracle.short <= oracle.watermark_blocks:
+            counts["watermark decides"] += 1
+
+    def _granted(self, oracle: Allocator, call: Call, seen: Observation, before: Rows) -> None:
+        counts = self.counts
         counts["granted"] += 1
         if seen.free == 0:
             counts["exact fit"] += 1
@@ -131,7 +138,7 @@ class Reach:
             for index in self.windows:
                 if rows[index].count(0) > before[index].count(0):
                     counts["window removal in flight" if call.in_flight else "window removal"] += 1
-            for index, chunk in self.chunks:
+            for chunk in self.chunks:
                 if call.computed % chunk == 0 and call.computed:
                     counts["chunk border"] += 1
             for index in self.gaps:
@@ -154,7 +161,7 @@ class Reach:
 
     def settle(self, settled: Settled) -> None:
         """A batch's outcome came back."""
-        for step, accepted in zip(settled.batch.steps, settled.accepted, strict=True):
+        for step, accepted in zip(settled.batch.steps, settled.accepted):  # noqa: B905  # a hot path
             if step.drafts:
                 if accepted < step.drafts:
                     self.counts["draft rejected"] += 1

@@ -1,8 +1,9 @@
 """Runs one trace: every party gets the same calls, each answer is compared, the memory and the laws watch the target.
 
-`Replay.step` takes one operation. The operations come from anywhere: packed bytes (`run`), a file (`replay`), a shrinker,
-a state machine. The oracle answers first; a difference that is not declared ends the trace, because from there on the
-two states have nothing to do with each other.
+`Replay.step` takes one operation. The operations come from anywhere: packed bytes (`run`), a file (`replay`), a
+shrinker, a state machine. The oracle answers first; a difference that is not declared ends the trace, because from
+there on the two states have nothing to do with each other. Without a target it is the oracle alone that is watched;
+`harness.passes` makes a run of that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from harness.reach import Reach
 from oracle.allocator import Allocator
 from oracle.laws import Laws
 from oracle.ledger import Ledger
-from oracle.memory import Contents, Memory, Violation
+from oracle.memory import Memory, Violation
 from oracle.setting import Setting
 from oracle.trace import (
     ASPECTS,
@@ -107,26 +108,19 @@ class Replay:
         self.until_audit = options.audit_every
         watch = "law" in options.aspects
         drafting = ("lookahead",) if setting.lookahead else ()
-        self.laws = Laws(setting, lambda violation: self._law(violation, drafting)) if watch else None
-        self.memory = (
-            Memory(setting, self._memory) if watch and options.memory and setting.profile == "scheduler" else None
-        )
+        #: laws broken in this step, with their tags. Neither watcher knows the replay: no cycle is left to be collected
+        self.broken: list[tuple[Violation, tuple[str, ...]]] = []
+        note = self.broken.append
+        self.laws = Laws(setting, lambda violation: note((violation, drafting))) if watch else None
+        self.memory = None
+        if watch and options.memory and setting.profile == "scheduler":
+            self.memory = Memory(setting, lambda violation, contents: note((violation, tuple(sorted(contents.tags)))))
         self.target: Target | None = None
         if make_target is not None:
             try:
                 self.target = make_target(setting)
             except Exception as error:  # the target's own: whatever it raises is its answer
                 self._built(error)
-        self.handlers: dict[type, Callable[..., None]] = {
-            Extend: self._extend,
-            Settle: self._settle,
-            Loaded: self._loaded,
-            Release: self._release,
-            GiveBack: self._give_back,
-            Resume: self._resume,
-            Trim: self._trim,
-            NewStep: self._new_step,
-        }
 
     # ---------------------------------------------------------------------------------------- differences
 
@@ -160,7 +154,13 @@ class Replay:
         )
         self.over = True
 
-    def _law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
+    def _laws_broken(self) -> None:
+        """Take note of the violations of this step."""
+        for violation, tags in self.broken:
+            self._law(violation, tags)
+        self.broken.clear()
+
+    def _law(self, violation: Violation, tags: tuple[str, ...]) -> None:
         kind = self.setting.groups[violation.group].kind if violation.group >= 0 else "pool"
         if kind == "mamba":
             kind += "_" + self.setting.groups[violation.group].mode  # type: ignore[attr-defined]
@@ -178,17 +178,16 @@ class Replay:
             )
         )
 
-    def _memory(self, violation: Violation, contents: Contents) -> None:
-        self._law(violation, tuple(sorted(contents.tags)))
-
     # --------------------------------------------------------------------------------------------- steps
 
     def step(self, operation: Operation) -> None:
         """Run one operation on every party."""
         self.operations.append(operation)
-        self.ledger.index = len(self.operations) - 1
+        self.ledger.index = self.steps
         self.steps += 1
-        self.handlers[type(operation)](operation)
+        HANDLERS[type(operation)](self, operation)
+        if self.broken:
+            self._laws_broken()
         self.until_audit -= 1
         if self.until_audit <= 0 and not self.over:
             self.audit()
@@ -204,6 +203,7 @@ class Replay:
                 self._differ(difference)
         if self.laws is not None:
             self.laws.audited(self.ledger.index, seen)
+            self._laws_broken()
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""
@@ -211,6 +211,7 @@ class Replay:
             settled = self.ledger.settle(Settle())
             if settled is not None and self.memory is not None:
                 self.memory.settled(settled)
+                self._laws_broken()
         if not self.over:
             self.audit()
 
@@ -241,39 +242,43 @@ class Replay:
         )
 
     def _extend(self, operation: Extend) -> None:
-        call = self.ledger.extend(operation)
+        ledger, oracle = self.ledger, self.oracle
+        call = ledger.extend(operation)
         if call is None:
             self.reach.hit("void")
             self._keep(operation, None, (), None, None)
             return
         request = call.request
-        before = self.rows.get(request, self.oracle.nothing)
-        expected = self.oracle.extend(call)
-        observed = self.target.extend(call) if self.target is not None else None
-        self._keep(operation, call, before, expected, observed)
-        seen = observed if observed is not None else expected
+        before = self.rows.get(request, oracle.nothing)
+        seen = expected = oracle.extend(call)
         agreed_on = False
-        if observed is not None and expected != observed:
+        if self.target is not None:
+            seen = observed = self.target.extend(call)
+            self._keep(operation, call, before, expected, observed)
             difference = self._hold(expected, observed, call, before)
             if difference is not None:
                 agreed = self._differ(difference)
-                if not (agreed and expected.outcome == REFUSED and self.oracle.follow(call, observed.outcome) == observed):
+                if not (agreed and expected.outcome == REFUSED and oracle.follow(call, observed.outcome) == observed):
                     self.over = True
                     return
                 agreed_on = True
-        self.rows[request] = seen.rows
-        self.reach.extend(self.oracle, call, seen, before)
+        elif self.options.keep_entries:
+            self._keep(operation, call, before, expected, None)
+        self.rows[request] = rows = seen.rows
+        self.reach.extend(oracle, call, seen, before)
         if self.laws is not None:
-            self.laws.extended(self.ledger.index, call, seen, before)
+            self.laws.extended(ledger.index, call, seen, before)
             if agreed_on:
                 self.laws.not_alone()
         if seen.outcome == GRANTED:
-            step = self.ledger.granted(call)
+            step = ledger.granted(call)
             if step is not None:
-                step.rows = seen.rows
+                step.rows = rows
             if self.memory is not None:
-                self.memory.scheduled(call, self.ledger.requests[request], step, seen.rows)
-        elif seen.outcome != REFUSED:
+                self.memory.scheduled(call, ledger.requests[request], step, rows)
+        elif seen.outcome == REFUSED:
+            ledger.refused()
+        else:
             self.over = True  # an error from inside the pool leaves a half-changed state
 
     def _settle(self, operation: Settle) -> None:
@@ -373,6 +378,18 @@ class Replay:
             self.entries,
             self.steps,
         )
+
+
+HANDLERS: dict[type, Callable[..., None]] = {
+    Extend: Replay._extend,  # noqa: SLF001  # the table belongs to the class
+    Settle: Replay._settle,  # noqa: SLF001
+    Loaded: Replay._loaded,  # noqa: SLF001
+    Release: Replay._release,  # noqa: SLF001
+    GiveBack: Replay._give_back,  # noqa: SLF001
+    Resume: Replay._resume,  # noqa: SLF001
+    Trim: Replay._trim,  # noqa: SLF001
+    NewStep: Replay._new_step,  # noqa: SLF001
+}
 
 
 def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, reach: Reach | None = None) -> Outcome:

@@ -41,7 +41,7 @@ _TEST = (("adopted state", _adopted_state), ("longer row", _longer_row))
 
 
 def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | None:
-    """Name and kinds of the suspect that explains why the target went on where the oracle refused; None if none does."""
+    """Name and kinds of the suspect that explains why the target went on where the oracle refused; None without one."""
     work = work_of(call, not any(before), allocator.setting.max_model_len)
     for name, too_little in _GATE if allocator.refused_by == "gate" else _TEST:
         kinds = set()

@@ -6,10 +6,10 @@ default are left out, so that a shrunk trace fits on a screen.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -21,7 +21,7 @@ from cattrs.strategies import configure_tagged_union
 
 from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, Group
-from oracle.trace import OPERATIONS, Operation, Trace, check_operation
+from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
 
 FORMAT = 1
 LEVELS = ("manager",)
@@ -92,13 +92,18 @@ def loads(text: str, where: str = "the trace") -> Trace:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise TraceError(f"{where} is not JSON (line {error.lineno}: {error.msg}); is the file cut off?") from None
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{where} is not a trace: {error}") from None
     if not isinstance(data, dict):
         raise TraceError(f"{where} must be one JSON object, got {type(data).__name__}")
     number = data.pop("format", None)
-    if number != FORMAT:
+    if type(number) is not int or number != FORMAT:
         raise TraceError(f"{where} has format {number!r}; this version reads format {FORMAT}")
     if data.get("level", "manager") not in LEVELS:
         raise TraceError(f"{where} has level {data['level']!r}; this version has: {', '.join(LEVELS)}")
+    problem = _shape(data)
+    if problem:
+        raise TraceError(f"{where}: {problem}")
     try:
         trace = CONVERTER.structure(data, Trace)
         for index, operation in enumerate(trace.operations):
@@ -108,18 +113,45 @@ def loads(text: str, where: str = "the trace") -> Trace:
     return trace
 
 
+def _shape(data: dict[str, Any]) -> str:
+    """What must be an object or a list and is not; the converter would take it for an empty one, or say it badly."""
+    setting = data.get("setting", {})
+    if not isinstance(setting, dict):
+        return "setting: must be a JSON object"
+    for tag, place, items in (
+        ("kind", "setting.groups", setting.get("groups", [])),
+        ("op", "operations", data.get("operations", [])),
+    ):
+        if not isinstance(items, list):
+            return f"{place}: must be a list"
+        for index, item in enumerate(items):
+            if not isinstance(item, dict):
+                return f"{place}[{index}]: must be a JSON object"
+            if not isinstance(item.get(tag, ""), str):
+                return f"{place}[{index}]: {tag} must be of type str, got {item[tag]!r}"
+    return ""
+
+
 def _check(index: int, operation: Operation) -> None:
     try:
         check_operation(operation)
+        _check_accepted(operation)
     except SettingError as error:
         raise SettingError(f"operations[{index}]: {error}") from None
+
+
+def _check_accepted(operation: Operation) -> None:
+    for pair in operation.accepted if isinstance(operation, Settle) else ():
+        if min(pair) < 0:
+            raise SettingError(f"accepted must be requests and drafts of at least 0, got {list(pair)}")
 
 
 def _first_problem(error: BaseException) -> str:
     """The innermost error with its place, as a sentence."""
     places: list[str] = []
     while isinstance(error, BaseExceptionGroup):
-        inner = error.exceptions[0]
+        unknown = [inner for inner in error.exceptions if isinstance(inner, cattrs.ForbiddenExtraKeysError)]
+        inner = (unknown or error.exceptions)[0]  # a field that is misspelt is also missing
         for note in getattr(inner, "__notes__", ()):
             found = re.search(r"attribute (\w+)|@ index (\d+)", str(note))
             if found:
@@ -140,8 +172,6 @@ def _say(error: BaseException, place: str) -> str:
             problem = f"{tag!r} is missing" if name == tag else f"unknown {tag} {name!r}"
             return f"{problem}; known: {', '.join(_TAGS[tag])}"
         return f"{name!r} is missing"
-    if isinstance(error, AttributeError):
-        return "must be a JSON object"
     if isinstance(error, TypeError) and "not iterable" in str(error):
         return "must be a list"
     return str(error)
@@ -165,11 +195,17 @@ def json_text(data: object) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all; SlotcheckError when the folder does not allow it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).replace(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_text(text, encoding="utf-8")
+            aside.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                aside.unlink()
+            raise
+    except FileExistsError:
+        raise SlotcheckError(f"cannot write {path}: {path.parent} is not a folder; choose another one") from None
     except OSError as error:
-        raise SlotcheckError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
+        raise SlotcheckError(f"cannot write {path}: {error.strerror}; choose another folder") from None

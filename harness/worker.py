@@ -1,12 +1,13 @@
 """One shard of a run, in a process of its own: draw, replay, collect.
 
 The trace is on disk before its first step runs: the packed bytes and a step counter lie in a file that the worker maps
-into memory. When the worker is killed, by a segmentation fault or by the watchdog, the parent decodes from that file how
-far it came.
+into memory. When the worker is killed, by a segmentation fault or by the watchdog, the parent decodes from that file
+how far it came.
 """
 
 from __future__ import annotations
 
+import gc
 import mmap
 import struct
 from collections import Counter
@@ -24,9 +25,9 @@ from strategies.packed import open_trace
 from strategies.traces import draw
 
 #: examples a shard; a run is a sequence of shards, whoever runs them
-EXAMPLES = 50
+EXAMPLES = 22
 #: every so many examples one is run twice
-TWICE_EVERY = 25
+TWICE_EVERY = 20
 MAGIC = b"slotcheck-1\n"
 _HEAD = struct.Struct("<12sQQQQ")
 _COUNTER = struct.Struct("<Q")
@@ -135,17 +136,24 @@ def run_shard(
     def visit(data: bytes) -> None:
         if stop():
             return
+        gc.disable()  # a trace leaves some thousands of objects: one look at them when it is over is enough
+        try:
+            trace(data)
+        finally:
+            gc.enable()
+
+    def trace(data: bytes) -> None:
         if journal is not None:
             journal.begin(result.traces + 1, data, profile)
         result.traces += 1
-        outcome = _outcome(result, data)
+        outcome = passes_of(data)
         result.steps += outcome.steps
         for difference in outcome.declared:
             result.declared[name_of(difference)] += 1
         if outcome.differences:
             _take(result, outcome.differences, outcome.trace, make_target, options)
 
-    def _outcome(result: ShardResult, data: bytes) -> Outcome:
+    def passes_of(data: bytes) -> Outcome:
         if not passes.applies(options):
             outcome = passes.lockstep(data, profile, make_target, options, reach, at)
             if not outcome.differences and result.traces % TWICE_EVERY == 0:
@@ -156,16 +164,23 @@ def run_shard(
         prediction = passes.predict(data, profile, options, reach)
         step = passes.play(prediction, make_target, at)
         if step is None:
-            if result.traces % TWICE_EVERY == 0 and (second := passes.play(prediction, make_target, at)) is not None:
-                result.add(_two_runs(second, "the second run alone is not as the oracle says"), prediction.outcome.trace)
+            second = passes.play(prediction, make_target, at) if result.traces % TWICE_EVERY == 0 else None
+            if second is not None:
+                said = "the second run alone is not as the oracle says"
+                result.add(_two_runs(second, said), prediction.outcome.trace)
             return prediction.outcome
         reach.counts = before
         outcome = passes.lockstep(data, profile, make_target, options, reach, at)
         if all(difference.aspect == "law" for difference in (*outcome.declared, *outcome.differences)):
-            result.add(_two_runs(step, "the first run alone is not as the oracle says"), prediction.outcome.trace)
+            said = "the first run alone is not as the oracle says"
+            result.add(_two_runs(step, said), prediction.outcome.trace)
         return outcome
 
-    draw(run_seed, shard, examples, visit)
+    gc.freeze()  # vLLM and torch are a million objects, which are here to stay
+    drawn: list[bytes] = []
+    draw(run_seed, shard, examples, drawn.append)
+    for data in drawn:
+        visit(data)
     result.reach = reach.counts
     return result
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from oracle.breakdown import Breakdown
 from oracle.groups import CircularBuffer, Mamba, Sink
 from oracle.pool import Pool
-from oracle.reservation import Positional, rules_of, work_of
+from oracle.reservation import Positional, Work, rules_of, work_of
 from oracle.setting import Setting
 from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Rows
 
@@ -22,6 +22,8 @@ class Allocator:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+        self.max_model_len = setting.max_model_len
+        self.watermark_blocks = setting.watermark_blocks
         self.rules: list[Positional] = rules_of(setting)
         self.pool = Pool(setting.num_blocks)
         for group in setting.groups:
@@ -62,46 +64,47 @@ class Allocator:
             return self._seen(NOTHING_TO_DO, self.nothing, self.rows.get(call.request))
         rows = self.rows.get(call.request)
         first = rows is None
-        work = work_of(call, first, self.setting.max_model_len)
-        rules, pool = self.rules, self.pool
         if rows is None:
-            rows = [[] for _ in rules]
-        kept_free = self.setting.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0  # A17
+            rows = [[] for _ in self.rules]
+        pool = self.pool
+        work = work_of(call, first, self.max_model_len)
+        groups = [*zip(self.rules, rows)]  # noqa: B905  # a keyword costs as much as the rest of the line
+        kept_free = self.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0  # A17
         if call.full_sequence_must_fit and gate:
-            wanted = sum([rule.gate(work, row) for rule, row in zip(rules, rows, strict=True)])
-            if wanted + kept_free > pool.free:
-                self.refused_by, self.short = "gate", wanted + kept_free - pool.free
+            wanted = kept_free + sum([rule.gate(work, row) for rule, row in groups])
+            if wanted > pool.free:
+                self.refused_by, self.short = "gate", wanted - pool.free
                 return self._seen(REFUSED, self.nothing, rows)
         if not first:
-            for rule, row in zip(rules, rows, strict=True):
+            for rule, row in groups:
                 rule.remove(work, row, pool)
-        takes = sum([rule.count(work, row) for rule, row in zip(rules, rows, strict=True)])
-        short = takes + kept_free + call.reserved_blocks - pool.free
-        if takes > pool.free or (short > 0 and test):
+        takes = 0
+        for rule, row in groups:
+            takes += rule.count(work, row)
+        free = pool.free
+        short = takes + kept_free + call.reserved_blocks - free
+        if takes > free or (short > 0 and test):
             self.refused_by, self.short = "test", short
             return self._seen(REFUSED, self.nothing, rows)
-        before = pool.free
         if call.external:
             if first:
-                self._adopt(call, rows)
+                self._adopt(call, work, rows)
             elif call.request not in self.adopted and self.adopts:
                 return self._seen(ALREADY_RUNNING, self.nothing, rows)
         new = []
-        for index, rule in enumerate(rules):
-            row = rows[index]
+        for index, (rule, row) in enumerate(groups):
             length = len(row)
             taken = rule.extend(work, row, pool)
             if taken and self.zeroed[index]:
                 self.to_zero[index] += taken
-            new.append(tuple(row[length:]))
-        if before - pool.free != takes:
-            raise AssertionError(f"the oracle counted {takes} blocks and took {before - pool.free} (A21)")
+            new.append(tuple(row[length:]) if len(row) > length else ())
+        if free - pool.free != takes:
+            raise AssertionError(f"the oracle counted {takes} blocks and took {free - pool.free} (A21)")
         self.rows[call.request] = rows
-        return self._seen(GRANTED, tuple(new), rows)
+        return Observation(GRANTED, tuple(new), tuple(map(tuple, rows)), free - takes)
 
-    def _adopt(self, call: Call, rows: list[list[int]]) -> None:
+    def _adopt(self, call: Call, work: Work, rows: list[list[int]]) -> None:
         """A18: nulls first and in all groups, so that no group takes a block that another still needs."""
-        work = work_of(call, True, self.setting.max_model_len)
         for rule, row in zip(self.rules, rows, strict=True):
             row += rule.begin(work)
         for index, rule in enumerate(self.rules):
@@ -156,12 +159,12 @@ class Allocator:
     # -------------------------------------------------------------------------------------- observation
 
     def _seen(self, outcome: str, new: Rows, rows: list[list[int]] | None) -> Observation:
-        shown = self.nothing if rows is None else tuple([tuple(row) for row in rows])
+        shown = self.nothing if rows is None else tuple(map(tuple, rows))
         return Observation(outcome, new, shown, self.pool.free)
 
     def audit(self) -> Audit:
         """Every live row and the free queue."""
-        rows = {request: tuple(tuple(row) for row in rows) for request, rows in self.rows.items() if any(rows)}
+        rows = {request: tuple(map(tuple, rows)) for request, rows in self.rows.items() if any(rows)}
         return Audit(rows, self.pool.order())
 
     # ------------------------------------------------------------------------------------------ reasons

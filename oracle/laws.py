@@ -1,12 +1,13 @@
 """What must hold whatever the release does: checked on what a party shows, with no prediction beside it.
 
-The laws of the memory are in `oracle.memory`; here are those of the pool, the caps and the gate (allocation spec, section
-6). A broken law is a Violation like the memory's.
+The laws of the memory are in `oracle.memory`; here are those of the pool, the caps and the gate (allocation spec,
+section 6). A broken law is a Violation like the memory's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 from oracle.groups import CircularBuffer, CrossAttention, Mamba, ceil_div
 from oracle.memory import Violation
@@ -42,6 +43,7 @@ class Laws:
         self.setting = setting
         self.report = report
         self.usable = setting.num_blocks - 1
+        self.blocks = frozenset(range(1, setting.num_blocks))
         #: requests with a row, and blocks popped but not given back
         self.holding: set[int] = set()
         self.popped: list[int] = []
@@ -54,7 +56,7 @@ class Laws:
             if (cap := group.admission_cap(limit, longest)) is not None
         ]
         self.over_cap: set[int] = set()
-        #: a pool below start-up sizing need not hold what the gate does not count: lookahead, an align group's second state
+        #: a pool below start-up sizing need not hold what the gate does not count: lookahead, a second align state
         align = any(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
         self.promised = self.usable >= blocks_for_one(setting) or not (setting.lookahead or align)
         #: the request that the gate admitted to an idle pool and that has been alone since, with its known tokens
@@ -66,7 +68,8 @@ class Laws:
     def extended(self, index: int, call: Call, seen: Observation, before: Rows) -> None:
         """After `allocate_slots`: a refusal that changes nothing, caps, the gate's promise."""
         if seen.outcome == REFUSED:
-            self._refused(index, call, seen.rows, before)
+            if seen.rows != before or self.alone is not None:
+                self._refused(index, call, seen.rows, before)
         elif seen.outcome == GRANTED:
             self.holding.add(call.request)
             if self.realistic:
@@ -76,7 +79,8 @@ class Laws:
         if rows != before and any(before):
             for group, (old, new) in enumerate(zip(before, rows, strict=True)):
                 if len(old) != len(new) or any(b not in (0, a) for a, b in zip(old, new, strict=True)):
-                    self._broken(index, "A22", "refusal", f"a refused call changed row {list(old)} to {list(new)}", group)
+                    text = f"a refused call changed row {list(old)} to {list(new)}"
+                    self._broken(index, "A22", "refusal", text, group)
         alone = self.alone
         if alone is None or alone[0] != call.request or not self.realistic:
             return
@@ -89,8 +93,8 @@ class Laws:
                 index,
                 "W5",
                 "gate",
-                f"the gate admitted {alone[1]} tokens to an idle pool of {self.usable} blocks, but the chunk that ends at "
-                f"{end} is refused with nobody else there",
+                f"the gate admitted {alone[1]} tokens to an idle pool of {self.usable} blocks, "
+                f"but the chunk that ends at {end} is refused with nobody else there",
             )
 
     def _granted(self, index: int, call: Call, rows: Rows, before: Rows) -> None:
@@ -111,7 +115,7 @@ class Laws:
         self.holding.discard(request)
         self.alone = None
         if deferred:
-            self.popped.append(sum(len(row) - row.count(0) for row in rows))
+            self.popped.append(sum([len(row) - row.count(0) for row in rows]))
 
     def given_back(self) -> None:
         """The oldest deferred blocks are free again."""
@@ -123,15 +127,14 @@ class Laws:
 
     def audited(self, index: int, audit: Audit) -> None:
         """A1, A2: each id is free once, held once, or popped; the null block is none of these."""
-        ids = list(audit.free_order)
-        for rows in audit.rows.values():
-            for row in rows:
-                ids += [block for block in row if block]
+        columns = chain.from_iterable(chain.from_iterable(audit.rows.values()))
+        ids = [*audit.free_order, *filter(None, columns)]
+        owned = set(ids)
         count = len(ids) + sum(self.popped)
-        if len(set(ids)) != len(ids):
+        if len(owned) != len(ids):
             twice = sorted({block for block in ids if ids.count(block) > 1})
             self._broken(index, "A2", "owner", f"blocks {twice} have two owners, or are held and free")
-        elif ids and not (min(ids) > 0 and max(ids) <= self.usable):
+        elif not owned <= self.blocks:
             self._broken(index, "A1", "owner", f"ids {min(ids)}..{max(ids)} in a pool of 1..{self.usable}")
         elif count != self.usable:
             self._broken(index, "A2", "conservation", f"{count} blocks are held, free or popped, of {self.usable}")

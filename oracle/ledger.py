@@ -43,6 +43,8 @@ class Request:
     """Has a row."""
     calls: int = 0
     """Granted calls since the row began."""
+    scheduled: bool = False
+    """Part of the step that is being put together."""
 
     @property
     def processed(self) -> int:
@@ -100,10 +102,14 @@ class Ledger:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.requests: dict[int, Request] = {}
+        #: those with status RUNNING, in the order of their admission
+        self.running: list[Request] = []
         self.open = Batch()
         self.launched: deque[Batch] = deque()
         self.deferred: deque[Deferred] = deque()
         self.index = -1
+        #: a call was refused, and nothing has been given back since
+        self.short = False
         self.strict = setting.profile == "scheduler"
         self.lookahead = setting.lookahead
         self.drafts = setting.num_speculative_tokens
@@ -153,10 +159,8 @@ class Ledger:
     def _room(self, request: Request, new: int) -> bool:
         """Whether the batch that the next step of `request` would join has room for `new` tokens."""
         setting = self.setting
-        batch = self.open
-        in_flight = len(self.launched)
-        joined = any(step.request is request for step in batch.steps)
-        if joined:
+        batch, in_flight = self.open, len(self.launched)
+        if request.scheduled:
             batch, in_flight = Batch(), in_flight + 1
         return (
             in_flight < setting.in_flight_depth
@@ -165,8 +169,8 @@ class Ledger:
         )
 
     def _ends_well(self, request: Request, end: int) -> bool:
-        """Whether a chunk may end at `end`: inside a prompt only on a border of an align group."""
-        return not self.align or end % self.align == 0 or end >= max(request.prompt, request.tokens - 1)
+        """Whether a chunk may end at `end` in a setting with align groups: inside a prompt only on their border."""
+        return end % self.align == 0 or end >= max(request.prompt, request.tokens - 1)
 
     def _may_admit(self, request: Request, op: Extend) -> bool:
         setting = self.setting
@@ -179,14 +183,15 @@ class Ledger:
             return False
         start = request.computed + op.external
         if op.new == 0:
-            return 0 < op.external <= request.tokens
+            # a state after all T tokens serves nobody, since token T - 1 is computed again: connectors load one less
+            return 0 < op.external <= request.tokens - self.mamba
         left = request.tokens - start
         padded = left == 1 and start > 0 and op.new <= 1 + self.drafts
         return (
             (op.new <= left or padded)
             and left > 0
             and start + op.new <= setting.max_model_len - 1
-            and self._ends_well(request, start + op.new)
+            and (not self.align or self._ends_well(request, start + op.new))
             and self._room(request, op.new)
         )
 
@@ -198,7 +203,7 @@ class Ledger:
         return (
             1 <= op.new <= most
             and request.computed + op.new <= self.setting.max_model_len - 1
-            and self._ends_well(request, request.computed + op.new)
+            and (not self.align or self._ends_well(request, request.computed + op.new))
             and self._room(request, op.new)
         )
 
@@ -213,23 +218,33 @@ class Ledger:
             return None
         end = start + call.new
         known = request.tokens + request.placeholders
+        drafts = end - known
         step = Step(
-            request, call.new, max(0, end - known), end >= known, self.index, call.waiting, call.external
+            request, call.new, drafts if drafts > 0 else 0, drafts >= 0, self.index, call.waiting, call.external
         )
-        if any(other.request is request for other in self.open.steps):
+        if request.scheduled:
             self.launch()
         self.open.steps.append(step)
         self.open.new += call.new
-        request.status = RUNNING
+        request.scheduled = True
+        if request.status != RUNNING:
+            request.status = RUNNING
+            self.running.append(request)
         request.computed = end
         request.in_flight += call.new
         if step.samples:
             request.placeholders += 1 + step.drafts
         return step
 
+    def refused(self) -> None:
+        """Account for a refused call: the scheduler knows now that blocks are short."""
+        self.short = True
+
     def launch(self) -> None:
         """What has been scheduled starts to run."""
         if self.open.steps:
+            for step in self.open.steps:
+                step.request.scheduled = False
             self.launched.append(self.open)
             self.open = Batch()
 
@@ -247,10 +262,11 @@ class Ledger:
         for step in batch.steps:
             request = step.request
             request.in_flight -= step.new
-            taken = min(answers.get(request.id, 0), step.drafts) if step.samples else 0
-            accepted.append(taken)
             if not step.samples:
+                accepted.append(0)
                 continue
+            taken = min(answers.get(request.id, 0), step.drafts) if step.drafts else 0
+            accepted.append(taken)
             if not step.stale:
                 request.computed -= step.drafts - taken
                 request.placeholders -= 1 + step.drafts
@@ -289,17 +305,19 @@ class Ledger:
         request = self.requests.get(op.request)
         if request is None or (self.strict and not self._may_release(request, op)):
             return None
+        if request.status == RUNNING:
+            self.running.remove(request)
         if op.preempt:
             self._start_over(request)
             request.status = PREEMPTED
         else:
             del self.requests[op.request]
-            if any(step.request is request for step in self.open.steps):
+            if request.scheduled:
                 self.launch()
         if op.deferred:
             newest = [batch for batch in self.launched if any(s.request is request for s in batch.steps)]
             self.deferred.append(Deferred(request, newest[-1] if newest else None))
-        request.holds = False
+        request.holds = self.short = False
         return request
 
     def _may_release(self, request: Request, op: Release) -> bool:
@@ -318,13 +336,14 @@ class Ledger:
         return any(step.request is request and step.admission for step in self.open.steps)
 
     def _start_over(self, request: Request) -> None:
-        """The row is gone: taken out of the step being scheduled (S28), stale in those launched (S33), computed 0 (S7)."""
-        kept = [step for step in self.open.steps if step.request is not request]
-        for step in self.open.steps:
-            if step.request is request:
-                request.in_flight -= step.new
-        self.open.steps = kept
-        self.open.new = sum(step.new for step in kept)
+        """The row is gone: out of the step being scheduled (S28), stale in those launched (S33), computed 0 (S7)."""
+        if request.scheduled:
+            for step in self.open.steps:
+                if step.request is request:
+                    request.in_flight -= step.new
+                    self.open.new -= step.new
+            self.open.steps = [step for step in self.open.steps if step.request is not request]
+            request.scheduled = False
         for batch in self.launched:
             for step in batch.steps:
                 if step.request is request:
@@ -340,6 +359,7 @@ class Ledger:
         if self.strict and until is not None and until in self.launched:
             return False
         self.deferred.popleft()
+        self.short = False
         return True
 
     # ------------------------------------------------------------------------------------------- other
@@ -359,6 +379,8 @@ class Ledger:
             return False
         request.tokens += op.tokens
         request.prompt = request.tokens
+        if request.status == RUNNING:
+            self.running.remove(request)
         request.status = WAITING
         return True
 

@@ -14,6 +14,7 @@ positions hold the same content only if the numbers are equal; 0 is garbage (a d
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 from attrs import define, field, frozen
 
@@ -31,6 +32,7 @@ from oracle.setting import Setting
 from oracle.trace import Call, Rows
 
 GARBAGE = 0
+LOADED, COMPUTED = frozenset({"loaded"}), frozenset[str]()
 
 
 @frozen
@@ -62,7 +64,7 @@ class Contents:
     rings: dict[int, list[int]] = field(factory=dict)
     states: dict[int, int] = field(factory=dict)
     """Per Mamba group the block with the state after `done` tokens."""
-    tags: frozenset[str] = frozenset()
+    tags: frozenset[str] = COMPUTED
 
 
 class Memory:
@@ -72,8 +74,10 @@ class Memory:
         self.setting = setting
         self.report = report
         self.sizes = [group.tokens_per_column(setting.dcp_size) for group in setting.groups]
-        self.cells: list[list[int]] = [[] for _ in range(setting.num_blocks)]
-        self.owner: list[int] = [-1] * setting.num_blocks
+        #: per group the cells of the blocks that it was the last to write: another group's bytes are garbage to it
+        self.pages: list[dict[int, list[int]]] = [{} for _ in setting.groups]
+        self.owner: dict[int, int] = {}
+        self.lookahead, self.max_model_len = setting.lookahead, setting.max_model_len
         self.known: dict[Request, Contents] = {}
         self.next = 1
         self.positional = [
@@ -88,9 +92,9 @@ class Memory:
         contents = self.known.get(request)
         if contents is None:
             contents = self.known[request] = Contents(request, [])
-        if len(contents.truth) < call.tokens:
-            missing = call.tokens - len(contents.truth)
-            contents.truth.extend(range(self.next, self.next + missing))
+        missing = call.tokens - len(contents.truth)
+        if missing > 0:
+            contents.truth += range(self.next, self.next + missing)
             self.next += missing
         if call.encoder:
             contents.encoder = list(range(self.next, self.next + call.encoder))
@@ -98,7 +102,7 @@ class Memory:
             self.next += call.encoder
         if request.calls == 1:  # a row begins
             contents.rings, contents.states, contents.encoder_written = {}, {}, False
-            contents.tags = frozenset(("loaded",)) if call.external else frozenset()
+            contents.tags = LOADED if call.external else COMPUTED
         if step is None:
             self._load(contents, call.external, rows)
             return
@@ -107,39 +111,39 @@ class Memory:
 
     def settled(self, settled: Settled) -> None:
         """A batch's outcome is known: run it."""
-        steps = list(zip(settled.batch.steps, settled.accepted, strict=True))
-        for step, _ in steps:
+        runs = [(self.known[step.request], step) for step in settled.batch.steps]
+        for contents, step in runs:
             if step.external:
-                self._load(self.known[step.request], step.external, step.rows)
-        runs = [(self.known[step.request], step, accepted) for step, accepted in steps]
+                self._load(contents, step.external, step.rows)
         if self.others:
-            for contents, step, _ in runs:
+            for contents, step in runs:
                 self._read_states(contents, step)
-        guesses = []
-        for contents, step, _ in runs:
-            guesses.append(self._write_target(contents, step))
-        for (contents, step, _), written in zip(runs, guesses, strict=True):
-            self._read_target(contents, step, written)
-        for (contents, step, accepted), written in zip(runs, guesses, strict=True):
+        written = [self._write_target(contents, step) for contents, step in runs]
+        for (contents, step), values in zip(runs, written):  # noqa: B905  # as long by construction, and a hot path
+            self._read_target(contents, step, values)
+        for (contents, step), values, accepted in zip(runs, written, settled.accepted):  # noqa: B905  # the same
             if self.others:
-                self._write_states(contents, step, accepted, written)
-            self._draft(contents, step)
-        for (contents, step, accepted), written in zip(runs, guesses, strict=True):
-            contents.done += step.new - step.drafts + accepted
+                self._write_states(contents, step, accepted, values)
+            if self.lookahead:
+                self._draft(contents, step)
+            first = step.new - step.drafts
+            contents.done += first + accepted
             if step.samples:
-                first = step.new - step.drafts
-                contents.truth += written[first : first + accepted]
+                contents.truth += values[first : first + accepted]
                 contents.truth.append(self.next)
                 self.next += 1
 
     # ----------------------------------------------------------------------------------------- cells
 
     def _page(self, block: int, group: int) -> list[int]:
-        """The cells of a block as `group` sees them: another group's bytes are garbage to it."""
-        if self.owner[block] != group:
+        """The cells of a block that `group` is about to write."""
+        pages = self.pages[group]
+        if block not in pages:
+            if block in self.owner:
+                del self.pages[self.owner[block]][block]
             self.owner[block] = group
-            self.cells[block] = [GARBAGE] * self.sizes[group]
-        return self.cells[block]
+            pages[block] = [GARBAGE] * self.sizes[group]
+        return pages[block]
 
     def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
         if not contents.tainted:
@@ -150,49 +154,48 @@ class Memory:
         """Write `values` to the positions from `first` on, through the step's row."""
         size = self.sizes[group]
         row = step.rows[group]
-        position, last = first, first + len(values)
-        while position < last:
-            column = position // size
+        pages = self.pages[group]
+        column, offset = divmod(first, size)
+        while values:
             block = row[column] if column < len(row) else -1
             if block <= 0:
                 what = "null block" if block == 0 else "outside the row"
-                self._wrong(
-                    contents, step, group, "W1", f"{who} {what}", f"{who} writes position {position}, column {column}"
-                )
+                where = f"position {column * size + offset}, column {column}"
+                self._wrong(contents, step, group, "W1", f"{who} {what}", f"{who} writes {where}")
                 return
-            stop = min(last, (column + 1) * size)
-            base = column * size
-            page = self.cells[block] if self.owner[block] == group else self._page(block, group)
-            page[position - base : stop - base] = values[position - first : stop - first]
-            position = stop
+            page = pages[block] if block in pages else self._page(block, group)
+            part, values = values[: size - offset], values[size - offset :]
+            page[offset : offset + len(part)] = part
+            column, offset = column + 1, 0
 
     def _check(self, contents: Contents, step: Step, group: int, first: int, expected: list[int]) -> None:
         """Every position from `first` on must hold `expected`."""
         size = self.sizes[group]
+        offset = first % size
+        end = offset + len(expected)
+        column = first // size
+        blocks = step.rows[group][column : column - (-end // size)]
+        try:
+            cells = [*chain.from_iterable(map(self.pages[group].__getitem__, blocks))]
+        except KeyError:  # a null block, or one that another group has written
+            cells = []
+        if cells[offset:end] != expected:
+            self._first_wrong(contents, step, group, first, expected)
+
+    def _first_wrong(self, contents: Contents, step: Step, group: int, first: int, expected: list[int]) -> None:
+        """Report the first column that does not hold what is expected."""
+        size = self.sizes[group]
         row = step.rows[group]
         position, last = first, first + len(expected)
-        owner, cells = self.owner, self.cells
         while position < last:
-            column = position // size
+            column, offset = divmod(position, size)
             block = row[column] if column < len(row) else -1
-            stop = (column + 1) * size
-            if stop > last:
-                stop = last
-            base = column * size
-            if (
-                block <= 0
-                or owner[block] != group
-                or cells[block][position - base : stop - base] != expected[position - first : stop - first]
-            ):
+            stop = min(last, (column + 1) * size)
+            page = self.pages[group].get(block, [])
+            if page[offset : offset + stop - position] != expected[position - first : stop - first]:
                 what = "other content" if block > 0 else "null block" if block == 0 else "outside the row"
-                self._wrong(
-                    contents,
-                    step,
-                    group,
-                    "M12",
-                    what,
-                    f"reads positions {position}..{stop - 1} in column {column} (block {max(block, 0)}): {what}",
-                )
+                where = f"positions {position}..{stop - 1} in column {column} (block {max(block, 0)})"
+                self._wrong(contents, step, group, "M12", what, f"reads {where}: {what}")
                 return
             position = stop
 
@@ -216,14 +219,15 @@ class Memory:
             return
         start = contents.done
         prefix = contents.truth[:start] + written
-        for group, kind, first_read in self.positional:
-            for first, last in first_read(kind, start, start + step.new, step.request.prompt):
-                self._check(contents, step, group, first, prefix[first:last])
+        end, prompt = start + step.new, step.request.prompt
+        for group, kind, reads in self.positional:
+            for first, last in reads(kind, start, end, prompt):
+                self._check(contents, step, group, first, prefix[first:last] if first or last < end else prefix)
 
     def _draft(self, contents: Contents, step: Step) -> None:
         """The drafter writes guesses behind the target's range, never at or past max_model_len."""
         end = contents.done + step.new
-        count = min(self.setting.lookahead, self.setting.max_model_len - end)
+        count = min(self.lookahead, self.max_model_len - end)
         if count <= 0 or contents.tainted:
             return
         for group, kind, _ in self.positional:
@@ -259,13 +263,13 @@ class Memory:
                 if kind.mode == "all":
                     column = (start - 1) // self.sizes[group]
                     block = row[column] if column < len(row) else 0
-                if block == 0 or self.owner[block] != group or self.cells[block][0] != contents.truth[start - 1]:
-                    self._wrong(
-                        contents, step, group, "M12", "state", f"starts from the state after {start} tokens (block {block})"
-                    )
+                state = self.pages[group].get(block)
+                if state is None or state[0] != contents.truth[start - 1]:
+                    text = f"starts from the state after {start} tokens (block {block})"
+                    self._wrong(contents, step, group, "M12", "state", text)
             elif isinstance(kind, CircularBuffer):
                 ring = contents.rings.get(group)
-                if ring is not None and row and (self.owner[row[0]] != group or self.cells[row[0]] != ring):
+                if ring is not None and row and self.pages[group].get(row[0]) != ring:
                     self._wrong(contents, step, group, "M12", "other content", f"reads its ring (block {row[0]})")
 
     def _write_states(self, contents: Contents, step: Step, accepted: int, written: list[int]) -> None:
@@ -305,9 +309,8 @@ class Memory:
         columns = range(first, first + 1 + kind.speculative_blocks)
         blocks = [row[column] if column < len(row) else 0 for column in columns]
         if 0 in blocks or len(set(blocks)) != len(blocks):
-            self._wrong(
-                contents, step, group, "W1", "state null block", f"writes states to columns {columns[0]}..{columns[-1]}: {blocks}"
-            )
+            text = f"writes states to columns {columns[0]}..{columns[-1]}: {blocks}"
+            self._wrong(contents, step, group, "W1", "state null block", text)
             return
         base = step.new - step.drafts - 1
         if kind.mode == "all":
@@ -321,30 +324,33 @@ class Memory:
 Reader = Callable[[Group, int, int, int], list[tuple[int, int]]]
 
 
+def _everything(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+    return [(0, end)]
+
+
+def _window(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+    assert isinstance(group, SlidingWindow)
+    return [(max(0, start - group.window + 1), end)]
+
+
+def _chunk(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+    assert isinstance(group, ChunkedLocal)
+    return [(start - start % group.chunk, end)]
+
+
+def _reference(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
+    assert isinstance(group, RSWA)
+    if start <= prompt:
+        return [(0, end)]
+    return [(0, prompt), (max(prompt, start - group.window + 1), end)]
+
+
 def _reader(group: Group) -> Reader:
     """Which positions (half-open ranges) the tokens start .. end-1 of a step read, from the kernel's mask."""
-
-    def everything(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
-        return [(0, end)]
-
-    def window(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
-        assert isinstance(group, SlidingWindow)
-        return [(max(0, start - group.window + 1), end)]
-
-    def chunk(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
-        assert isinstance(group, ChunkedLocal)
-        return [(start - start % group.chunk, end)]
-
-    def reference(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
-        assert isinstance(group, RSWA)
-        if start <= prompt:
-            return [(0, end)]
-        return [(0, prompt), (max(prompt, start - group.window + 1), end)]
-
     if isinstance(group, SlidingWindow):
-        return window
+        return _window
     if isinstance(group, ChunkedLocal):
-        return chunk
+        return _chunk
     if isinstance(group, RSWA):
-        return reference
-    return everything
+        return _reference
+    return _everything

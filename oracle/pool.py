@@ -33,7 +33,9 @@ class Pool:
 
     def give(self, batch: Iterable[int]) -> None:
         """Give a batch back; its first id goes to the very front, nulls are ignored (A4)."""
-        self._queue.extend(block for block in reversed(list(batch)) if block)
+        given = [block for block in batch if block]
+        given.reverse()
+        self._queue += given
 
     def order(self) -> tuple[int, ...]:
         """The queue from its front."""

@@ -42,13 +42,14 @@ class Work:
 def work_of(call: Call, first: bool, max_model_len: int) -> Work:
     """A23: the drafter writes `lookahead` positions behind the target's, none at or past max_model_len."""
     loaded = call.computed + call.external
-    start = min(loaded, max_model_len)
+    start = loaded if loaded < max_model_len else max_model_len
+    processed = start - call.in_flight
     end = start + call.new
     need = end + call.lookahead
     return Work(
         start,
         loaded,
-        max(0, start - call.in_flight),
+        processed if processed > 0 else 0,
         end,
         need if need < max_model_len else max_model_len,
         first,
@@ -239,9 +240,7 @@ class CrossRows(Positional):
         return taken
 
     def columns(self, call: Call, held: int) -> Breakdown:
-        return formula("A39 cross-attention columns").of(
-            encoder=call.encoder, tokens_per_column=self.size, held=held
-        )
+        return formula("A39 cross-attention columns").of(encoder=call.encoder, tokens_per_column=self.size, held=held)
 
     def gate_terms(self, work: Work, row: list[int]) -> Breakdown:
         return formula("A39 cross-attention to take").of(

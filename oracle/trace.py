@@ -20,9 +20,11 @@ Rows = tuple[Row, ...]
 # --------------------------------------------------------------------------------------------- operations
 
 
-@frozen(kw_only=True)
+@define(kw_only=True, unsafe_hash=True)
 class Extend:
     """Ask for slots: `new` more tokens of `request` (drafts included). The first one of a request brings its `prompt`.
+
+    Not frozen: one is made for each step.
 
     external: tokens that a connector loads (with new = 0: an async load). encoder: encoder tokens. lookahead: None for
     the setting's own. The rest are the admission flags of `allocate_slots`.
@@ -215,9 +217,10 @@ class Difference:
     detail: str = ""
     tags: tuple[str, ...] = ()
     """The situation, part of the fingerprint: "first", "external", "loaded", ..."""
+    level: str = "manager"
 
     @property
     def fingerprint(self) -> str:
         """Groups the differences that one defect makes: level, aspect, kind, rule, sign, situation."""
-        parts = ["manager", self.aspect, self.kind, self.rule, self.sign, *self.tags]
+        parts = [self.level, self.aspect, self.kind, self.rule, self.sign, *self.tags]
         return "/".join(parts)

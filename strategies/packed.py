@@ -12,7 +12,8 @@ counts at and around block, window, chunk and length borders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
 
 from oracle.errors import SettingError
 from oracle.groups import (
@@ -61,29 +62,25 @@ KINDS: tuple[type[Group], ...] = (
     CircularBuffer,
     HiddenState,
 )
-GROUP_COUNTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 5)
-#: pool sizes in twentieths of what the longest request needs: below 20 nothing long fits, above 40 little is refused
-POOL_TWENTIETHS = (24, 14, 18, 20, 21, 23, 26, 30, 34, 40, 52)
+GROUP_COUNTS = (1, 2, 3, 2, 4, 3, 2, 4, 3, 5)
+#: pool sizes in twentieths of what the longest request needs: below 20 nothing long fits, above 60 little is refused
+POOL_TWENTIETHS = (24, 18, 20, 26, 30, 36, 44, 52, 64, 80, 100)
 WRITERS = tuple(sorted(key for key, method in METHODS.items() if method.extra is not None))
 
-Decode = Callable[["Reader", Ledger], "Operation | None"]
+#: operations that are all alike
+NOTHING_ACCEPTED, NEW_STEP, GIVE_BACK = Settle(), NewStep(), GiveBack()
+
+Decode = Callable[["Operations", "Reader", Ledger], "Operation | None"]
 
 
 class Reader:
-    """Bytes read one after the other; past the end everything is 0."""
+    """Bytes read one after the other; past the end everything is 0. `left`: how many are still to come."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
-
-    @property
-    def exhausted(self) -> bool:
-        return self.at >= len(self.data)
-
-    def byte(self) -> int:
-        at = self.at
-        self.at = at + 1
-        return self.data[at] if at < len(self.data) else 0
+        bytes_left = iter(data)
+        self.left: Callable[[], int] = bytes_left.__length_hint__  # type: ignore[attr-defined]
+        self.byte: Callable[[], int] = chain(bytes_left, repeat(0)).__next__
 
     def below(self, limit: int) -> int:
         """0 .. limit-1."""
@@ -140,7 +137,7 @@ def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, 
         elif mode == "align" and not wild:
             size = max(size, drafts * depth + 1)
         more |= {"mode": mode, "speculative_blocks": drafts + (second % 7 == 6)}
-        if mode == "align" and second % 4 == 3:
+        if mode == "align" and second % 2:
             more |= {"checkpoint_blocks": 1, "checkpoint_alignment": (1, 1, 2, 4)[second % 16 // 4]}
         return kind(block_size=size, **more)  # type: ignore[arg-type]
     if issubclass(kind, SlidingWindow):
@@ -221,6 +218,11 @@ def read_setting(reader: Reader, profile: str = "scheduler") -> tuple[Setting, F
     return build(2 + need * scale // 20 + reader.below(3)), features
 
 
+def _spread(weights: Iterable[tuple[Decode, int]]) -> tuple[Decode, ...]:
+    """Each choice as often as its weight, so that a byte picks one."""
+    return tuple(decode for decode, weight in weights for _ in range(weight))
+
+
 class Operations:
     """The stream of operations that the remaining bytes stand for; `next` decodes one against the ledger's state."""
 
@@ -230,26 +232,41 @@ class Operations:
         self.features = features
         self.next_id = 0
         self.borders = self._borders()
-        menu: list[Decode] = [self._go_on] * 9 + [self._admit] * 6 + [self._settle] * 5
-        optional: tuple[tuple[str, Decode, int], ...] = (
-            ("connector", self._load, 4),
-            ("connector", self._loaded, 4),
-            ("preempt", self._preempt, 2),
-            ("abort", self._finish, 2),
-            ("session", self._resume, 2),
-            ("trim", self._trim, 1),
-            ("new_step", self._new_step, 3),
+        self.depth = setting.in_flight_depth
+        self.batched = setting.max_num_batched_tokens
+        self.seats = setting.max_num_seqs
+        self.longest = setting.max_model_len - 1
+        self.connector = "connector" in features
+        self.gate = "gate" in features
+        self.reserve = "reserve" in features
+        self.flagged = self.gate or self.reserve or "watermark" in features
+        usual = ((Operations._go_on, 13), (Operations._admit, 6), (Operations._settle, 1))
+        # while blocks are short a scheduler preempts, or goes on with what runs: it admits little
+        short = (
+            (Operations._go_on, 10),
+            (Operations._admit, 1),
+            (Operations._settle, 1),
+            (Operations._finish, 2),
+            (Operations._preempt_last, 4 if "preempt" in features else 0),
         )
-        for name, decode, weight in optional:
-            if name in features:
-                menu += [decode] * weight
+        optional: tuple[tuple[str, Decode, int], ...] = (
+            ("connector", Operations._load, 4),
+            ("connector", Operations._loaded, 4),
+            ("preempt", Operations._preempt, 2),
+            ("abort", Operations._finish, 2),
+            ("session", Operations._resume, 2),
+            ("trim", Operations._trim, 1),
+            ("new_step", Operations._new_step, 3),
+        )
+        more = [(decode, weight) for name, decode, weight in optional if name in features]
         if "deferred" in features or "connector" in features:
-            menu += [self._give_back] * 2
+            more.append((Operations._give_back, 2))
         if setting.profile == "hostile":
-            menu += [self._wild] * 6
-        self.menu = tuple(menu)
-        drafting = setting.num_speculative_tokens > 0
-        self.drafts = (setting.num_speculative_tokens,) * 3 + (0, 1) if drafting else (0,)
+            more.append((Operations._wild, 6))
+        self.menu = _spread((*usual, *more))
+        self.short = _spread((*short, *more))
+        self.speculates = setting.num_speculative_tokens > 0
+        self.drafts = (setting.num_speculative_tokens,) * 3 + (0, 1)
 
     def _borders(self) -> tuple[int, ...]:
         """Lengths at which something happens: a column, a window, a chunk of some group."""
@@ -265,8 +282,9 @@ class Operations:
     def next(self, ledger: Ledger) -> Operation | None:
         """The next operation, or None at the end of the bytes."""
         reader = self.reader
-        while not reader.exhausted:
-            operation = self.menu[reader.byte() % len(self.menu)](reader, ledger)
+        while reader.left():
+            menu = self.short if ledger.short else self.menu
+            operation = menu[reader.byte() % len(menu)](self, reader, ledger)
             if operation is not None:
                 return operation
         return None
@@ -288,85 +306,86 @@ class Operations:
         return min(max(1, end - start), most)
 
     def _clip(self, ledger: Ledger, request: Request, start: int, new: int) -> int:
-        """Shorten a chunk to a border of an align group; 0 if it cannot be."""
-        if not ledger.align or start + new >= max(request.prompt, request.tokens - 1):
+        """Shorten a chunk to a border of the align groups; 0 if it cannot be."""
+        if start + new >= max(request.prompt, request.tokens - 1):
             return new
         return max(0, (start + new) // ledger.align * ledger.align - start)
 
     def _room(self, ledger: Ledger) -> int:
-        if len(ledger.open.steps) >= self.setting.max_num_seqs:
-            return 0
-        return self.setting.max_num_batched_tokens - ledger.open.new
+        """Tokens that the step being put together still takes."""
+        step = ledger.open
+        return self.batched - step.new if len(step.steps) < self.seats else 0
 
     # ------------------------------------------------------------------------------------- the operations
 
     def _go_on(self, reader: Reader, ledger: Ledger) -> Operation | None:
-        scheduled = {step.request.id for step in ledger.open.steps}
-        full = len(ledger.launched) >= self.setting.in_flight_depth
-        running = [
-            r
-            for r in ledger.requests.values()
-            if r.status == RUNNING and r.id not in scheduled and r.tokens + r.placeholders > r.computed
-        ]
-        if full or not running:
-            return self._settle(reader, ledger) if full or ledger.open.steps else self._admit(reader, ledger)
-        request = running[reader.byte() % len(running)]
-        known = request.tokens + request.placeholders - request.computed
-        most = min(known, self._room(ledger), self.setting.max_model_len - 1 - request.computed)
+        launched = len(ledger.launched)
+        if launched >= self.depth:
+            return self._settle(reader, ledger)
+        twice = launched + 1 < self.depth  # the step being put together may be launched for the next one
+        count = len(ledger.running)
+        choice = reader.byte()
+        for turn in range(count):
+            request = ledger.running[(choice + turn) % count]
+            start = request.computed
+            known = request.tokens + request.placeholders - start
+            if known > 0 and (twice or not request.scheduled):
+                break
+        else:
+            return self._settle(reader, ledger) if ledger.open.steps else self._admit(reader, ledger)
+        step = ledger.open
+        room = min(self.batched - step.new, self.longest - start) if len(step.steps) < self.seats else 0
+        most = known if known < room else room
         if most < 1:
-            return self._settle(reader, ledger) if ledger.open.steps else self._finish(reader, ledger)
-        new = self._clip(ledger, request, request.computed, self._amount(reader, request.computed, most))
-        if new == known and len(self.drafts) > 1:
-            drafts = self.drafts[reader.byte() % len(self.drafts)]
-            new += max(0, min(drafts, self._room(ledger) - new, self.setting.max_model_len - 1 - request.computed - new))
+            return self._settle(reader, ledger) if step.steps else self._finish(reader, ledger)
+        new = self._amount(reader, start, most)
+        if ledger.align:
+            new = self._clip(ledger, request, start, new)
+        if new == known and self.speculates:
+            new += min(self.drafts[reader.byte() % len(self.drafts)], room - new)
         return Extend(request=request.id, new=new) if new > 0 else None
-
-    def _waiting(self, ledger: Ledger) -> list[Request]:
-        return [
-            r for r in ledger.requests.values() if r.status != RUNNING and not r.loading and not r.in_flight
-        ]
 
     def _candidate(self, reader: Reader, ledger: Ledger) -> tuple[Request, int]:
         """A waiting request, or a new one with its prompt length."""
-        waiting = self._waiting(ledger)
+        requests = ledger.requests
+        waiting = [r for r in requests.values() if r.status != RUNNING and not r.loading and not r.in_flight]
         which = reader.byte()
-        if waiting and (which & 3 or len(ledger.requests) >= self.setting.max_num_seqs + 2):
+        if waiting and (which & 3 or len(requests) >= self.seats + 2):
             return waiting[(which >> 2) % len(waiting)], 0
-        most = self.setting.max_model_len - 1
-        prompt = self._amount(reader, (which >> 2) % max(1, most - 1), most)
+        prompt = self._amount(reader, (which >> 2) % max(1, self.longest - 1), self.longest)
         if reader.byte() & 3 == 0:
             prompt = max(1, prompt // 3)
         self.next_id += 1
-        return Request(id=self.next_id - 1, prompt=prompt, tokens=prompt), prompt
+        return Request(self.next_id - 1, prompt, prompt), prompt
 
     def _admit(self, reader: Reader, ledger: Ledger) -> Operation | None:
-        if len(ledger.launched) >= self.setting.in_flight_depth or self._room(ledger) < 1:
+        room = self._room(ledger)
+        if room < 1 or len(ledger.launched) >= self.depth:
             return self._settle(reader, ledger)
         request, prompt = self._candidate(reader, ledger)
-        first = not request.holds
+        tokens = request.tokens
         external = 0
-        if "connector" in self.features and first and request.tokens > 1 and reader.byte() & 1:
-            external = self._amount(reader, 0, request.tokens - 1)
+        if self.connector and not request.holds and tokens > 1 and reader.byte() & 1:
+            external = self._amount(reader, 0, tokens - 1)
         start = request.computed + external
-        most = min(request.tokens - start, self._room(ledger), self.setting.max_model_len - 1 - start)
+        room = min(room, self.longest - start)
+        most = min(tokens - start, room)
         if most < 1:
-            return self._finish(reader, ledger) if self._room(ledger) > 0 and request.holds else None
-        new = self._clip(ledger, request, start, self._amount(reader, start, most))
+            return self._finish(reader, ledger) if request.holds else None
+        new = self._amount(reader, start, most)
+        if ledger.align:
+            new = self._clip(ledger, request, start, new)
         if new < 1:
             return None
-        padded = request.tokens - start == 1 and start > 0 and self.setting.num_speculative_tokens > 0
-        if padded and reader.byte() & 1:
-            room = min(self._room(ledger), self.setting.max_model_len - 1 - start)
+        if tokens - start == 1 and start > 0 and self.speculates and reader.byte() & 1:
             new = min(1 + self.setting.num_speculative_tokens, room)
         return self._ask(reader, ledger, request, prompt, new, external)
 
-    def _ask(
-        self, reader: Reader, ledger: Ledger, request: Request, prompt: int, new: int, external: int
-    ) -> Extend:
+    def _ask(self, reader: Reader, ledger: Ledger, request: Request, prompt: int, new: int, external: int) -> Extend:
         encoder = 0
         if ledger.cross and not request.holds:
             encoder = 1 + reader.below(self.setting.max_encoder_len)
-        flags = reader.byte() if self.features.on & {"gate", "reserve", "watermark"} else 0
+        flags = reader.byte() if self.flagged else 0
         skip: tuple[int, ...] = ()
         if new == 0 and "mixed_precision" in self.features:
             skip = tuple(range(flags % (len(self.setting.groups) + 1)))
@@ -376,17 +395,18 @@ class Operations:
             prompt=prompt,
             external=external,
             encoder=encoder,
-            full_sequence_must_fit="gate" in self.features and flags & 3 != 3,
-            reserved_blocks=flags >> 5 if "reserve" in self.features and new == 0 else 0,
-            has_scheduled_reqs=any(r.status == RUNNING for r in ledger.requests.values()),
+            full_sequence_must_fit=self.gate and flags & 3 != 3,
+            reserved_blocks=flags >> 5 if self.reserve and new == 0 else 0,
+            has_scheduled_reqs=bool(ledger.running),
             skip_zeroing=skip,
         )
 
     def _load(self, reader: Reader, ledger: Ledger) -> Operation | None:
         request, prompt = self._candidate(reader, ledger)
-        if request.holds:
+        most = request.tokens - ledger.mamba
+        if request.holds or most < 1:
             return None
-        external = self._amount(reader, 0, request.tokens)
+        external = self._amount(reader, 0, most)
         return self._ask(reader, ledger, request, prompt, 0, external)
 
     def _loaded(self, reader: Reader, ledger: Ledger) -> Operation | None:
@@ -406,19 +426,32 @@ class Operations:
         batch = ledger.launched[0] if ledger.launched else ledger.open
         if not batch.steps:
             return None
-        accepted = [(s.request.id, reader.byte() % (s.drafts + 1)) for s in batch.steps if s.drafts and s.samples]
-        return Settle(accepted=tuple((request, taken) for request, taken in accepted if taken))
+        accepted = []
+        for step in batch.steps:
+            if step.drafts:
+                taken = reader.byte() % (step.drafts + 1)
+                if taken:
+                    accepted.append((step.request.id, taken))
+        return Settle(accepted=tuple(accepted)) if accepted else NOTHING_ACCEPTED
 
     def _held(self, reader: Reader, ledger: Ledger) -> Request | None:
         held = [r for r in ledger.requests.values() if r.holds]
         return held[reader.byte() % len(held)] if held else None
 
     def _preempt(self, reader: Reader, ledger: Ledger) -> Operation | None:
-        running = [r for r in ledger.requests.values() if r.status == RUNNING and r.holds]
+        running = [r for r in ledger.running if r.holds]
         if not running:
             return None
         request = running[reader.byte() % len(running)]
         return Release(request=request.id, preempt=True, deferred=self._defer(reader, request))
+
+    def _preempt_last(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        """The victim of a first-come first-served scheduler: the last request, but for what this step admitted."""
+        admitted = [step.request for step in ledger.open.steps if step.admission]
+        for request in reversed(ledger.running):
+            if request.holds and request not in admitted:
+                return Release(request=request.id, preempt=True, deferred=self._defer(reader, request))
+        return self._settle(reader, ledger)
 
     def _finish(self, reader: Reader, ledger: Ledger) -> Operation | None:
         request = self._held(reader, ledger)
@@ -432,14 +465,10 @@ class Operations:
         return "deferred" in self.features and bool(reader.byte() & 1)
 
     def _give_back(self, reader: Reader, ledger: Ledger) -> Operation | None:
-        return GiveBack() if ledger.deferred else None
+        return GIVE_BACK if ledger.deferred else None
 
     def _resume(self, reader: Reader, ledger: Ledger) -> Operation | None:
-        idle = [
-            r
-            for r in ledger.requests.values()
-            if r.status == RUNNING and not r.in_flight and r.computed >= r.tokens - 1 and r.holds
-        ]
+        idle = [r for r in ledger.running if not r.in_flight and r.computed >= r.tokens - 1 and r.holds]
         if not idle:
             return None
         request = idle[reader.byte() % len(idle)]
@@ -451,7 +480,7 @@ class Operations:
         return None if request is None else Trim(request=request.id)
 
     def _new_step(self, reader: Reader, ledger: Ledger) -> Operation | None:
-        return NewStep()
+        return NEW_STEP
 
     def _wild(self, reader: Reader, ledger: Ledger) -> Operation | None:
         """What no scheduler does: any request, any count, any lookahead."""

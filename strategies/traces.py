@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 #: bytes a trace for tests: a fixed length is drawn first, because collections of free length come out short
 LENGTHS = (48, 120, 240, 480)
-#: bytes a trace of a run, some 140 operations: what an example costs the engine is paid once a trace
-RUN_LENGTH = 512
+#: bytes a trace of a run, some 280 operations: what a trace costs before its first step is paid once
+RUN_LENGTH = 1024
+#: bytes of the key that the engine draws, and how many traces of a run are unrolled from one
+KEY_LENGTH = 16
+TRACES_A_KEY = 11
 
 
 def packed(lengths: tuple[int, ...] = LENGTHS) -> st.SearchStrategy[bytes]:
@@ -19,18 +23,27 @@ def packed(lengths: tuple[int, ...] = LENGTHS) -> st.SearchStrategy[bytes]:
 
 
 def draw(run_seed: int, shard: int, count: int, visit: Callable[[bytes], None]) -> None:
-    """Give `visit` the `count` examples of one shard: the same ones for the same seed, whoever runs it."""
+    """Give `visit` the `count` traces of one shard: the same ones for the same seed, whoever runs it.
+
+    The engine draws keys, and traces of RUN_LENGTH are unrolled from them: byte by byte it would need as long for a
+    trace as the oracle does. A run shrinks operations, not bytes, and all strings are equally likely either way.
+    """
+    left = count
 
     @seed(run_seed * 1_000_003 + shard)
     @settings(
-        max_examples=count,
+        max_examples=-(-count // TRACES_A_KEY),
         database=None,
         deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.binary(min_size=RUN_LENGTH, max_size=RUN_LENGTH))
-    def each(data: bytes) -> None:
-        visit(data)
+    @given(st.binary(min_size=KEY_LENGTH, max_size=KEY_LENGTH))
+    def each(key: bytes) -> None:
+        nonlocal left
+        source = Random(f"{run_seed} {shard} {key.hex()}")  # the engine's first key is the same in all shards
+        for _ in range(min(left, TRACES_A_KEY)):
+            left -= 1
+            visit(source.randbytes(RUN_LENGTH))
 
     each()

@@ -77,9 +77,15 @@ class Calls:
     lines: list[str] = field(factory=list)
 
     def write(self, moment: Moment) -> None:
-        """One operation: what it is as a comment, then the calls that it makes."""
-        if moment.void:
-            return
+        """One operation: its calls, and after the deciding one the value that is judged."""
+        if not moment.void:
+            self._calls(moment)
+        judge = self.judge
+        if moment.index == judge.step and judge.kind == VALUE and judge.got != "answer" and not judge.answers:
+            self.lines.append(f"got = {judge.got}")
+
+    def _calls(self, moment: Moment) -> None:
+        """What the operation is as a comment, then the calls that it makes."""
         self.lines.append("")
         self.lines += textwrap.wrap(
             f"{moment.index}. {moment.words}", WIDTH, initial_indent="# ", subsequent_indent="#    "
@@ -102,9 +108,6 @@ class Calls:
             self.lines.append(call_text("manager.remove_skipped_blocks", keywords(arguments)))
         elif isinstance(operation, NewStep):
             self.lines += ["manager.new_step_starts()", "zeroed = manager.take_new_block_ids()"]
-        judge = self.judge
-        if moment.index == judge.step and judge.kind == VALUE and judge.got != "answer" and not judge.answers:
-            self.lines.append(f"got = {judge.got}")
 
     def _extend(self, moment: Moment, call: Call) -> None:
         request, name = call.request, f"request_{call.request}"
@@ -122,7 +125,7 @@ class Calls:
             self.lines.append(call_text("blocks = manager.allocate_slots", arguments))
         else:
             keep = "admitted = " if moment.index == self.judge.admission else ""
-            if decides and "answer" in self.judge.got and not self.judge.answers:
+            if decides and "answer" in self.judge.got + self.judge.there and not self.judge.answers:
                 keep = "got = " if self.judge.got == "answer" else "answer = "
             self.lines.append(call_text(f"{keep}allocate_slots", arguments))
 

@@ -86,7 +86,7 @@ def setting_rows(setting: Setting) -> list[tuple[str, str]]:
     for attribute in fields(Setting):
         value = getattr(setting, attribute.name)
         if attribute.name not in ("groups", "num_blocks", "max_model_len") and value != attribute.default:
-            rows.append((attribute.name, str(value)))
+            rows.append((attribute.name, f"{value}{' (also does what no scheduler would)' * (value == 'hostile')}"))
     return rows
 
 
@@ -121,20 +121,27 @@ def report_context(shrunk: Shrunk, outcome: Outcome, again: bool, versions: Vers
     }
 
 
+#: what an aspect compares beyond the answer of one call
+_STATED = {"order": "free queue", "zeroing": "zero list"}
+#: what a law's text leaves to its sign
+_BROKEN = {"null block": "null block", "outside the row": "outside the row", "state": "it is not there"}
+
+
 def _answers(outcome: Outcome, moments: list[Moment], difference: Difference) -> list[tuple[str, str, str]]:
     """What was expected and observed at the deciding step."""
     observed = difference.observed
     if difference.aspect == "law":
-        what = next((what for what in ("null block", "outside the row") if difference.sign.endswith(what)), "")
+        what = next((what for sign, what in _BROKEN.items() if difference.sign.endswith(sign)), "")
         return [("law", difference.expected, observed if what in observed else f"{observed}: {what}")]
-    stated = [("answer", difference.expected, observed)]
+    stated = [(_STATED.get(difference.aspect, "answer"), difference.expected, observed)]
     if not 0 <= difference.step < len(moments):
         return stated
     moment = moments[difference.step]
     ours, theirs = moment.expected, moment.observed
     if ours is None or theirs is None or ours == theirs:
         return stated
-    rows = [("outcome", ours.outcome, theirs.outcome)]
+    rows = stated if difference.aspect in _STATED else []
+    rows.append(("outcome", ours.outcome, theirs.outcome))
     for index, group in enumerate(outcome.trace.setting.groups):
         if index < len(ours.rows):
             rows.append((f"group {index}, {group.kind}", show_row(ours.rows[index]), show_row(theirs.rows[index])))
@@ -158,7 +165,7 @@ def render_repro(outcome: Outcome, difference: Difference, versions: Versions) -
     )
     law = law_terms(outcome, moments_of(outcome), difference)
     return _TEMPLATES.get_template("repro.py.j2").render(
-        title=f"{title(difference)}.",
+        title="\n".join(textwrap.wrap(f"{title(difference)}.", WIDTH)),
         intro="\n".join(textwrap.wrap(intro, WIDTH)),
         why="\n".join(map(_comment, (f"{difference.rule}: {reason.why}", *law))),
         **repro_context(outcome, difference),

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from harness.replay import Outcome
 from harness.report.walk import Moment, oracle_after
-from oracle.trace import GRANTED, Difference, Observation
+from oracle.trace import GRANTED, Difference, GiveBack, Observation, Release
 
 #: what a script does: compare a value, watch the construction, watch its own process, run twice
 VALUE, BUILD, PROCESS, TWICE = "value", "build", "process", "twice"
@@ -60,7 +60,13 @@ def judge_of(outcome: Outcome, moments: list[Moment], difference: Difference) ->
     moment = moments[difference.step]
     if difference.aspect == "law":
         return _law(outcome, moments, moment, difference)
-    return _answer(outcome, moments, moment, difference)
+    if moment.expected is None and difference.aspect not in ("order", "ids"):
+        return Judge(kind=TWICE, step=difference.step)  # void in this run: it went another way when it was found
+    return _answer(outcome, moments, moment, moment.expected or _NOTHING, difference)
+
+
+#: of an operation that asks nobody; an audit may find a difference after it all the same
+_NOTHING = Observation("", (), (), 0)
 
 
 def _request(moment: Moment) -> int:
@@ -75,8 +81,9 @@ def _rows(request: int, group: int | None = None) -> str:
 # ----------------------------------------------------------------------------------------------- wrong answers
 
 
-def _answer(outcome: Outcome, moments: list[Moment], moment: Moment, difference: Difference) -> Judge:
-    expected = moment.expected or Observation("", (), (), 0)
+def _answer(
+    outcome: Outcome, moments: list[Moment], moment: Moment, expected: Observation, difference: Difference
+) -> Judge:
     request, group, step = _request(moment), difference.group, difference.step
     direct = False
     if difference.aspect == "outcome":
@@ -116,13 +123,14 @@ def _row(aspect: str, row: str, expected: tuple[int, ...]) -> tuple[str, str]:
 def _law(outcome: Outcome, moments: list[Moment], moment: Moment, difference: Difference) -> Judge:
     request, group, step = _request(moment), difference.group, difference.step
     column = re.search(r"column (\d+)", difference.observed)
-    if difference.sign.endswith(("null block", "outside the row")) and column is not None and group is not None:
+    direct = difference.sign.endswith(("null block", "outside the row")) and moment.call is not None
+    if direct and column is not None and group is not None:
         at = int(column.group(1))
         return Judge(
             step=step,
             got=f"{_rows(request, group)}[{at}:{at + 1}]",
-            there="not any(got)",
-            must=f"a block, not the null block, in column {at} of group {group}",
+            there='answer == "granted" and not any(got)',
+            must=f"a refusal, or a block (not the null block) in column {at} of group {group}",
         )
     if difference.rule == "W4" and group is not None:
         setting = outcome.trace.setting
@@ -177,19 +185,22 @@ def _admission(moments: list[Moment], step: int, request: int) -> int | None:
 
 
 def _owners(outcome: Outcome, moments: list[Moment], step: int) -> Judge:
-    requests = sorted({moment.call.request for moment in moments if moment.call is not None})
-    popped = [
-        f"*popped_{m.index}" for m in moments[: step + 1] if getattr(m.operation, "deferred", False) and not m.void
-    ]
-    held = " + ".join(f'sum(rows("{request}"), [])' for request in requests)
-    got = f"{FREE_ORDER} + {held}"
+    names = sorted({moment.call.request for moment in moments if moment.call is not None})
+    requests = ", ".join(f'"{name}"' for name in names)
+    popped: list[str] = []
+    for moment in moments[: step + 1]:
+        if isinstance(moment.operation, Release) and moment.operation.deferred and not moment.void:
+            popped.append(f"*popped_{moment.index}")
+        elif isinstance(moment.operation, GiveBack) and not moment.void:
+            popped.pop(0)
+    lines = ["sorted(", f"    {FREE_ORDER}"]
+    lines.append(f"    + [block for name in [{requests}] for row in rows(name) for block in row if block]")
     if popped:
-        got += f" + [block.block_id for block in [{', '.join(popped)}]]"
-    usable = outcome.trace.setting.num_blocks
+        lines.append(f"    + [block.block_id for block in [{', '.join(popped)}] if block.block_id]")
     return Judge(
         step=step,
-        got=f"sorted(block for block in {got} if block)",
-        reference=("expected", f"list(range(1, {usable}))"),
+        got="\n".join([*lines, ")"]),
+        reference=("expected", f"list(range(1, {outcome.trace.setting.num_blocks}))"),
         must="{expected}, every block free once or held once",
     )
 

@@ -213,7 +213,10 @@ def reason_of(rule: str) -> Reason:
 def places_of(difference: Difference) -> list[tuple[str, str]]:
     """Where the release decides it: (file, "Class.method"), the most telling first, each once."""
     found: list[tuple[str, str]] = []
-    for place in reason_of(difference.rule).places:
+    places = reason_of(difference.rule).places
+    if "loaded" in difference.tags:  # the load decides what the step after it finds
+        places = tuple(sorted(places, key=lambda place: "external" not in place))
+    for place in places:
         file, _, name = place.partition(":")
         for kind in difference.kind.split("+"):
             named = (FILES[file], name.replace("*", _manager(kind)))

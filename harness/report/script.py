@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.replay import Outcome
 from harness.report.calls import Calls, call_text, keywords
-from harness.report.judge import BUILD, PROCESS, TWICE, VALUE, judge_of
+from harness.report.judge import BUILD, FREE_ORDER, PROCESS, TWICE, VALUE, judge_of
 from harness.report.walk import moments_of
 from harness.targets.specs import spec_arguments
 from oracle.groups import Group
@@ -20,7 +20,8 @@ def spec_text(group: Group, indent: int = 0) -> str:
     if not group.uniform_layers:
         return call_text(name, keywords(arguments), indent=indent)
     layers = ", ".join(f'"layer.{n}"' for n in range(group.uniform_layers))
-    inner = f"kv_cache_specs=dict.fromkeys([{layers}], {name}({', '.join(keywords(arguments))}))"
+    spec = f"{name}({', '.join(keywords(arguments))})"
+    inner = call_text("kv_cache_specs=dict.fromkeys", [f"[{layers}]", spec], indent=indent + 4).strip()
     return call_text("UniformTypeKVCacheSpecs", [f"block_size={group.block_size}", inner], indent=indent)
 
 
@@ -76,6 +77,7 @@ def repro_context(outcome: Outcome, difference: Difference) -> dict[str, Any]:
     return {
         "judge": judge,
         "isolated": judge.kind in (PROCESS, TWICE),
+        "reads_queue": FREE_ORDER in judge.got,
         "builds_only": judge.kind == BUILD,
         "calls": "\n".join(calls.lines).strip("\n"),
         "classes": sorted(classes | ({"UniformTypeKVCacheSpecs"} if uniform else set())),

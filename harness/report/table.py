@@ -132,8 +132,8 @@ def explanation(outcome: Outcome) -> str:
 
 def difference_text(difference: Difference) -> str:
     """A difference in a few lines: which rule, what was expected and seen, and the terms of the number that differs."""
-    where = "building the manager" if difference.step < 0 else f"step {difference.step}"
-    said = [f"{where}: {title(difference)}", f"  rule      {difference.rule}"]
+    where = "" if difference.step < 0 else f"step {difference.step}: "
+    said = [f"{where}{title(difference)}", f"  rule      {difference.rule}"]
     said += [f"  expected  {difference.expected}", f"  observed  {difference.observed}"]
     terms = terms_text(difference.detail, 88).splitlines()
     said += [f"  {'' if n else 'terms':<8}  {line}" for n, line in enumerate(terms)]

@@ -22,6 +22,8 @@ GLOSSARY = {
     "first": "1 if the request has no row yet",
 }
 
+_GLUE = "\N{NO-BREAK SPACE}"
+
 
 def terms_text(detail: str, width: int) -> str:
     """Breakdowns with the formula and the values of its terms on lines of their own."""
@@ -29,8 +31,9 @@ def terms_text(detail: str, width: int) -> str:
     for line in detail.splitlines():
         formula, _, terms = line.partition("  (")
         said += textwrap.wrap(formula, width, subsequent_indent="  ")
-        said += textwrap.wrap(terms.removesuffix(")"), width, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(said)
+        whole = terms.removesuffix(")").replace(" ", _GLUE).replace(f",{_GLUE}", ", ")  # a name stays with its value
+        said += textwrap.wrap(whole, width, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(said).replace(_GLUE, " ")
 
 
 def glossary_of(detail: str) -> list[tuple[str, str]]:

@@ -101,8 +101,11 @@ class Walk:
     def _extend(self, entry: Entry, operation: Extend) -> Moment:
         call = self.ledger.extend(operation)
         moment = self._told(entry, "" if call is None else words.extend(call), call=call)
-        if call is not None and moment.seen is not None and moment.seen.outcome == GRANTED:
+        outcome = "" if call is None or moment.seen is None else moment.seen.outcome
+        if call is not None and outcome == GRANTED:
             self.ledger.granted(call)
+        elif outcome == REFUSED:
+            self.ledger.refused()
         return moment
 
     def _told(

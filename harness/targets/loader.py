@@ -13,6 +13,9 @@ from harness.targets.manager import Manager
 from oracle.setting import Setting
 from oracle.trace import Target
 
+#: what a Target can do
+METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
+
 
 def load_target(spec: str | None) -> MakeTarget:
     """The installed release's manager, or `module:Class`: a Target, or a class with `KVCacheManager`'s methods.
@@ -23,11 +26,11 @@ def load_target(spec: str | None) -> MakeTarget:
     if spec is None:
         return Manager
     found = _import(spec)
-    if callable(getattr(found, "extend", None)) and callable(getattr(found, "audit", None)):
+    if all(callable(getattr(found, name, None)) for name in METHODS):
         return found  # type: ignore[no-any-return]
     if not callable(getattr(found, "allocate_slots", None)):
         raise TargetError(
-            f"--target {spec} is neither a Target (extend, audit, ...) nor a KVCacheManager (allocate_slots, ...)"
+            f"--target {spec} is neither a Target ({', '.join(METHODS)}) nor a KVCacheManager (allocate_slots, ...)"
         )
 
     def make(setting: Setting) -> Target:
@@ -44,9 +47,9 @@ def _import(spec: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), name)
-    except AttributeError:
-        raise TargetError(f"--target {spec}: module {module} has no {name}") from None
-    except Exception as error:
+        imported = importlib.import_module(module)
+    except (Exception, SystemExit) as error:
         raise TargetError(f"--target {spec} does not import: {type(error).__name__}: {error}") from None
-    return found
+    if not hasattr(imported, name):
+        raise TargetError(f"--target {spec}: module {module} has no {name}")
+    return getattr(imported, name)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from harness.targets import compat
 from oracle.setting import Setting
 from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Row, Rows
+
+BLOCK_ID = attrgetter("block_id")
 
 
 class StubRequest:
@@ -48,7 +51,9 @@ class Manager:
         self.waiting, self.running, self.preempted = statuses.WAITING, statuses.RUNNING, statuses.PREEMPTED
         self.pool = self.manager.block_pool
         self.queue = self.pool.free_block_queue
+        self.limit = setting.num_blocks
         self.tables = [single.req_to_blocks for single in self.manager.coordinator.single_type_managers]
+        self.rows_of = [table.get for table in self.tables]
         self.nothing: Rows = tuple(() for _ in self.tables)
         self.stubs: dict[int, StubRequest] = {}
         self.popped: list[list[Any]] = []
@@ -83,10 +88,11 @@ class Manager:
             blocks = self.allocate(call)
         except Exception as error:
             return Observation(f"error:{type(error).__name__}", self.nothing, self._rows(call.request), self._free())
-        rows = self._rows(call.request)
+        name = self.stubs[call.request].request_id
+        rows = tuple([tuple(map(BLOCK_ID, row_of(name, ()))) for row_of in self.rows_of])
         if blocks is None:
             return Observation(REFUSED, self.nothing, rows, self.queue.num_free_blocks)
-        new = tuple([tuple([block.block_id for block in group]) for group in blocks.blocks])
+        new = tuple([tuple(map(BLOCK_ID, group)) if group else () for group in blocks.blocks])
         return Observation(GRANTED, new, rows, self.queue.num_free_blocks)
 
     def release(self, request: int, deferred: bool) -> Observation:
@@ -95,7 +101,7 @@ class Manager:
         if deferred:
             blocks = [] if stub is None else self.manager.pop_blocks_for_free(stub)
             self.popped.append(list(blocks))
-            popped = tuple(block.block_id for block in blocks)
+            popped = tuple(map(BLOCK_ID, blocks))
         elif stub is not None:
             self.manager.free(stub)
         return Observation(DONE, (popped,), self._rows(request), self._free())
@@ -119,10 +125,21 @@ class Manager:
 
     def _rows(self, request: int) -> Rows:
         name = str(request)
-        return tuple([tuple([block.block_id for block in table.get(name, ())]) for table in self.tables])
+        return tuple([tuple(map(BLOCK_ID, row_of(name, ()))) for row_of in self.rows_of])
 
     def audit(self) -> Audit:
         names = {name for table in self.tables for name, blocks in table.items() if blocks}
         rows = {int(name): self._rows(int(name)) for name in sorted(names, key=int)}
-        order = tuple(block.block_id for block in self.queue.get_all_free_blocks())
-        return Audit(rows, order)
+        return Audit(rows, self._free_order())
+
+    def _free_order(self) -> Row:
+        """Ids from the queue's front, at most one more than the pool has: a damaged queue may run in a circle."""
+        head = getattr(self.queue, "fake_free_list_head", None)
+        if head is None:  # a fork's own queue
+            return tuple(map(BLOCK_ID, self.queue.get_all_free_blocks()))
+        order: list[int] = []
+        block = head.next_free_block
+        while block is not None and block.next_free_block is not None and len(order) <= self.limit:
+            order.append(block.block_id)
+            block = block.next_free_block
+        return tuple(order)

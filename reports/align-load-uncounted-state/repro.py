@@ -1,4 +1,5 @@
-"""allocate_slots raises ValueError instead of refusing (mamba_align): the block of the loaded state is not counted beside the running state's.
+"""allocate_slots raises ValueError instead of refusing (mamba_align): the block of the loaded state is not
+counted beside the running state's.
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint: manager/outcome/mamba_align/A15/error:ValueError/adopted
@@ -10,6 +11,7 @@ import sys
 from typing import Any
 
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
+os.environ["TORCH_LOGS"] = "-all"  # no warnings of torch's own
 if not any(map(os.path.exists, ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no GPU here, and none is needed
 

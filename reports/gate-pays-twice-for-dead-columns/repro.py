@@ -1,4 +1,5 @@
-"""full_sequence_must_fit admits a request whose whole sequence does not fit (sliding_window): dead columns are taken off the cap, and null columns count as held.
+"""full_sequence_must_fit admits a request whose whole sequence does not fit (sliding_window): dead columns are
+taken off the cap, and null columns count as held.
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint: manager/outcome/sliding_window/A13/granted/dead columns.
@@ -9,6 +10,7 @@ import sys
 from typing import Any
 
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
+os.environ["TORCH_LOGS"] = "-all"  # no warnings of torch's own
 if not any(map(os.path.exists, ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no GPU here, and none is needed
 

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
+os.environ["TORCH_LOGS"] = "-all"  # no warnings of torch's own
 if not any(map(os.path.exists, ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no GPU here, and none is needed
 

@@ -1,0 +1,294 @@
+"""The real `SpeculativeConfig` and `VllmConfig`, built by their own constructors on model folders written here.
+
+A folder holds a config.json and nothing else: no weights, no tokenizer, no network. The first use of an architecture
+inspects its class in a subprocess (tens of seconds, then cached on disk by vLLM).
+
+Bypassed, because 0.33.0 accepts no other way without a device or another package (`BYPASSED`): the presence of Arctic
+Inference, which `suffix` asks for and none of the compared facts uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from attrs import frozen
+
+from harness.targets import compat
+from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts
+from oracle.methods import METHODS, Method
+
+#: methods whose configuration is not accepted as it stands: what is stepped over, and why that is fair
+BYPASSED = {
+    "suffix": "config.speculative.has_arctic_inference is made true: the package itself is only used by the drafter",
+}
+
+#: tokens of every model here; nothing that is compared depends on it but the V1 runner's test, which takes its own
+MAX_MODEL_LEN = 256
+
+_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "vocab_size": 128,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+}
+_QWEN = {**_LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_hidden_layers": 4}
+_MASK = {"mask_token_id": 127, "target_layer_ids": [1, 2]}
+_DFLASH = {**_QWEN, "architectures": ["DFlashDraftModel"], "num_hidden_layers": 1, "dflash_config": _MASK}
+_DSPARK = {
+    **_DFLASH,
+    "architectures": ["Qwen3DSparkModel"],
+    "markov_rank": 8,
+    "markov_head_type": "vanilla",
+    "block_size": 8,
+}
+_DEEPSEEK = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": 128,
+    "max_position_embeddings": 4096,
+    "ptd_token_id": 127,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 64,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "torch_dtype": "float16",
+}
+_GEMMA_ASSISTANT = {
+    "architectures": ["Gemma4AssistantForCausalLM"],
+    "model_type": "gemma4_assistant",
+    "backbone_hidden_size": 64,
+    "torch_dtype": "float16",
+    "text_config": {
+        "model_type": "gemma4_text",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+        "vocab_size": 128,
+        "vocab_size_per_layer_input": 0,
+        "max_position_embeddings": 4096,
+        "layer_types": ["full_attention", "full_attention"],
+        "hidden_size_per_layer_input": 0,
+    },
+}
+
+
+@frozen
+class Models:
+    """The folders of a method: the target's config.json, and the drafter's where there is one."""
+
+    target: dict[str, Any]
+    drafter: dict[str, Any] | None = None
+
+
+_LLAMA_PAIR = Models(_LLAMA, {**_LLAMA, "num_hidden_layers": 1, "ptd_token_id": 127})
+_ALONE = Models(_LLAMA)
+
+MODELS: dict[str, Models] = {
+    "none": _ALONE,
+    "diffusion": _ALONE,
+    "ngram": _ALONE,
+    "ngram_gpu": _ALONE,
+    "suffix": _ALONE,
+    "custom_class": _ALONE,
+    "extract_hidden_states": _ALONE,
+    "draft_model": _LLAMA_PAIR,
+    "eagle": _LLAMA_PAIR,
+    "eagle3": _LLAMA_PAIR,
+    "mtp": Models({**_DEEPSEEK, "num_nextn_predict_layers": 1}),
+    "mtp_modules": Models({**_DEEPSEEK, "num_nextn_predict_layers": METHODS["mtp_modules", False].modules}),
+    "mtp_constant": Models(_LLAMA, _GEMMA_ASSISTANT),
+    "dflash": Models(_QWEN, _DFLASH),
+    "dspark": Models(_QWEN, _DSPARK),
+    "dspark_fill_in": Models(_QWEN, {**_DSPARK, "sample_from_anchor": False}),
+}
+
+
+@cache
+def _models() -> tempfile.TemporaryDirectory[str]:
+    """Where the model folders are: removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="slotcheck-models-")
+
+
+def _folder(config: dict[str, Any]) -> str:
+    text = json.dumps(config, sort_keys=True)
+    path = Path(_models().name) / f"{config['model_type']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if not path.is_dir():
+        path.mkdir()
+        (path / "config.json").write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def import_config() -> Any:
+    """`vllm.config`, imported quietly and without the hub; TargetError when vLLM is missing."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    compat.import_vllm()
+    return importlib.import_module("vllm.config")
+
+
+@cache
+def target_model(name: str) -> Any:
+    """The real `ModelConfig` of a method's target."""
+    config = import_config()
+    return config.ModelConfig(
+        model=_folder(MODELS[name].target),
+        skip_tokenizer_init=True,
+        dtype="float16",
+        max_model_len=MAX_MODEL_LEN,
+    )
+
+
+@contextlib.contextmanager
+def _stepped_over(row: Method) -> Iterator[None]:
+    if row.name not in BYPASSED:
+        yield
+        return
+    with mock.patch("vllm.config.speculative.has_arctic_inference", return_value=True):
+        yield
+
+
+@cache
+def drafter(
+    name: str,
+    parallel: bool,
+    drafts: int,
+    drop_disabled: bool = False,
+    hash_disabled: bool = False,
+    counts: tuple[tuple[int, int, int], ...] | None = None,
+) -> Any:
+    """The real `SpeculativeConfig` of a method; None where there is none. counts: dynamic draft counts."""
+    row = METHODS[name, parallel]
+    if name in ("none", "diffusion"):
+        return None
+    config = import_config()
+    wanted: dict[str, Any] = {
+        "method": row.release_word,
+        "num_speculative_tokens": drafts,
+        "parallel_drafting": parallel,
+        "disable_eagle_block_drop": drop_disabled,
+        "disable_lookahead_block_hashes": hash_disabled,
+        "num_speculative_tokens_per_batch_size": None if counts is None else [tuple(entry) for entry in counts],
+        "target_model_config": target_model(name),
+        "target_parallel_config": config.ParallelConfig(),
+    }
+    folder = MODELS[name].drafter
+    if folder is not None:
+        wanted["model"] = _folder(folder)
+    elif name == "custom_class":
+        wanted["model"] = "a_package.AProposer"
+    elif name == "extract_hidden_states":
+        wanted["draft_model_config"] = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1]}}
+    with _stepped_over(row):
+        return config.SpeculativeConfig(**wanted)
+
+
+def build(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) -> Any:
+    """The real `VllmConfig` of a case. Raises what the constructors raise."""
+    config = import_config()
+    spec = drafter(case.method, case.parallel, case.drafts, case.drop_disabled, case.hash_disabled, counts)
+    transfer = None
+    if case.connector:
+        transfer = config.KVTransferConfig(kv_connector="ExampleConnector", kv_role="kv_both")
+    return config.VllmConfig(
+        model_config=target_model(case.method),
+        scheduler_config=config.SchedulerConfig(
+            max_model_len=MAX_MODEL_LEN,
+            is_encoder_decoder=False,
+            max_num_batched_tokens=case.budget,
+            max_num_seqs=case.seqs,
+            max_num_scheduled_tokens=case.scheduled,
+            max_num_active_seqs=case.active,
+            async_scheduling=case.overlap,
+        ),
+        cache_config=config.CacheConfig(block_size=16, enable_prefix_caching=case.caching),
+        parallel_config=config.ParallelConfig(),
+        device_config=config.DeviceConfig("cpu"),
+        speculative_config=spec,
+        diffusion_config=config.DiffusionConfig(canvas_length=case.drafts) if case.method == "diffusion" else None,
+        kv_transfer_config=transfer,
+    )
+
+
+#: a refusal of ours -> words of the release's message
+_MESSAGES = {
+    MODULES: "must be divisible by n_predict",
+    SEQS: "be greater than or equal to max_num_seqs",
+    ACTIVE: "cannot be greater than max_num_seqs",
+    OVERLAP: "Async scheduling is not supported",
+    BUDGET: "does not have enough slots",
+}
+
+
+def refused(error: Exception) -> str:
+    """Which refusal an error of the constructors is; what it says where it is none that we know."""
+    said = str(error)
+    for why, words in _MESSAGES.items():
+        if words in said:
+            return why
+    return f"{type(error).__name__}: {said.splitlines()[0]}"
+
+
+def facts(case: Case) -> Facts:
+    """What the release says of a case."""
+    try:
+        built = build(case)
+    except Exception as error:
+        return Facts(refused=refused(error))
+    return facts_of(built)
+
+
+def facts_of(built: Any) -> Facts:
+    """The same facts of a `VllmConfig` that is there already."""
+    spec = built.speculative_config
+    return Facts(
+        drafts=built.num_speculative_tokens,
+        lookahead=built.num_lookahead_tokens,
+        prefill_lookahead=built.num_prefill_lookahead_tokens,
+        hash_lookahead=built.num_hash_lookahead_tokens,
+        charged=0 if spec is None else spec.max_num_new_slots_for_drafting,
+        scheduled=built.scheduler_config.max_num_scheduled_tokens,
+        active=built.scheduler_config.max_num_active_seqs,
+        in_flight=built.max_in_flight_tokens,
+        query_rows=built.uniform_decode_query_len,
+        eagle=spec is not None and spec.use_eagle(),
+        block_drop=spec is not None and spec.use_eagle_block_drop(),
+        runner="V2" if built.use_v2_model_runner else "V1",
+        overlap=bool(built.scheduler_config.async_scheduling),
+    )

@@ -1,0 +1,224 @@
+"""One run of the warmup level from its options to its verdict: canary, shards, shrinking, reports.
+
+Each shard runs in a forked process; a shard whose process dies or hangs is run again trace by trace, and the trace that
+did it is a difference of its own. Shards are merged in order, so the number of workers changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from harness import tracefile
+from harness.forks import in_a_fork
+from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
+from harness.warmup_run import EXAMPLES, MINIMA, Found, WarmupShard, canary_caught, run_shard
+from harness.warmup_shrink import WarmupShrunk, shrink_warmup
+from harness.warmup_table import text
+from harness.warmups import MakeWarmup, WarmupDifference, WarmupOptions, run_warmups
+from oracle.releases import confirmed
+from oracle.trace import Difference
+from oracle.warmup import WarmupTrace
+from strategies.warmups import decode, draw
+
+#: differences that are shrunk; more distinct ones are counted only
+MAX_SHRUNK = 12
+
+
+@frozen(kw_only=True)
+class WarmupJob:
+    """What was asked for. warmups or seconds ends it. dump: a trace as the text of its file."""
+
+    seed: int
+    warmups: int | None
+    seconds: float | None
+    workers: int
+    out: Path
+    release: str | None
+    make_warmup: MakeWarmup
+    options: WarmupOptions
+    name_of: Callable[[Difference], str]
+    hang_seconds: float
+    dump: Callable[[WarmupTrace], str]
+
+
+@define
+class WarmupReport:
+    """What came of a job. differences: shrunk, with how often each was met and its folder."""
+
+    job: WarmupJob
+    total: WarmupShard = field(factory=lambda: WarmupShard(0))
+    shards: int = 0
+    seconds: float = 0.0
+    canary_warmups: int | None = None
+    canary_ended: str = ""
+    """How the canary's process ended, when the target did not let it finish."""
+    differences: list[tuple[WarmupShrunk, int, Path]] = field(factory=list)
+    verdict: str = AGREED
+    reasons: list[str] = field(factory=list)
+
+    def data(self) -> dict[str, Any]:
+        """The one JSON object of `run --level warmup --json`."""
+        total = self.total
+        return {
+            "verdict": self.verdict,
+            "reasons": self.reasons,
+            "release": self.job.release,
+            "level": "warmup",
+            "seed": self.job.seed,
+            "warmups": total.warmups,
+            "steps": total.steps,
+            "traces": total.traces,
+            "shards": self.shards,
+            "seconds": round(self.seconds, 3),
+            "warmups_per_minute": round(total.warmups / self.seconds * 60) if self.seconds else 0,
+            "canary_warmups": self.canary_warmups,
+            "differences": [
+                {
+                    "fingerprint": shrunk.difference.fingerprint,
+                    "level": "warmup",
+                    "aspect": shrunk.difference.aspect,
+                    "step": shrunk.difference.step,
+                    "operations": len(shrunk.trace.operations),
+                    "minimal": shrunk.minimal,
+                    "count": count,
+                    "trace": str(folder / "trace.json"),
+                }
+                for shrunk, count, folder in self.differences
+            ],
+            "declared": dict(sorted(total.declared.items())),
+            "reach": {name: total.reach[name] for name in MINIMA},
+            "missed": total.missed(),
+        }
+
+
+def _merge(total: WarmupShard, shard: WarmupShard) -> None:
+    total.warmups += shard.warmups
+    total.steps += shard.steps
+    total.traces += shard.traces
+    total.reach.update(shard.reach)
+    total.declared.update(shard.declared)
+    counts = Counter(total.counts) + shard.counts
+    for found in shard.found.values():
+        total.add(found.difference, found.trace)
+    total.counts = counts
+
+
+def _shard(job: WarmupJob, number: int) -> WarmupShard:
+    """One shard in a process of its own; trace by trace where that process does not live."""
+    value, ended = in_a_fork(
+        lambda: run_shard(job.seed, number, job.make_warmup, job.options, name_of=job.name_of), job.hang_seconds
+    )
+    if not ended:
+        shard: WarmupShard = value
+        return shard
+    result = WarmupShard(number)
+    drawn: list[bytes] = []
+    draw(job.seed, number, EXAMPLES, drawn.append)
+    for data in drawn:
+        trace = decode(data)
+        _, ended = in_a_fork(partial(run_warmups, trace, job.make_warmup, job.options), job.hang_seconds)
+        if ended:
+            result.add(_lost(trace, ended), trace)
+            break
+    return result
+
+
+def _lost(trace: WarmupTrace, ended: str) -> Difference:
+    return WarmupDifference(
+        aspect="outcome",
+        step=len(trace.operations) - 1,
+        group=None,
+        kind="pool",
+        rule="process",
+        sign=ended,
+        expected="an answer",
+        observed=ended,
+    )
+
+
+def _shards(job: WarmupJob) -> Iterator[WarmupShard]:
+    """The shards in order, as many at a time as there are workers."""
+    with ThreadPoolExecutor(job.workers) as pool:
+        first = 0
+        while True:
+            yield from pool.map(partial(_shard, job), range(first, first + job.workers))
+            first += job.workers
+
+
+def run(job: WarmupJob, progress: Callable[[WarmupReport], None] = lambda report: None) -> WarmupReport:
+    """Run a job to its verdict."""
+    report = WarmupReport(job)
+    plain = evolve(job.options, declared=lambda difference: False)
+    caught, report.canary_ended = in_a_fork(lambda: canary_caught(job.make_warmup, plain), job.hang_seconds * 5)
+    report.canary_warmups = None if report.canary_ended else caught
+    start = time.monotonic()
+    for shard in _shards(job):
+        _merge(report.total, shard)
+        report.shards += 1
+        report.seconds = time.monotonic() - start
+        progress(report)
+        if job.warmups is not None and report.total.warmups >= job.warmups:
+            break
+        if job.seconds is not None and report.seconds >= job.seconds:
+            break
+    _shrink_all(report)
+    _judge(report)
+    tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
+    return report
+
+
+def _shrink_all(report: WarmupReport) -> None:
+    job, total = report.job, report.total
+    smallest: dict[str, tuple[WarmupShrunk, int]] = {}
+    for name, found in sorted(total.found.items())[:MAX_SHRUNK]:
+        shrunk = _shrink(job, found)
+        final = shrunk.difference.fingerprint
+        before = smallest.get(final)
+        smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
+    for final, (shrunk, count) in sorted(smallest.items()):
+        folder = job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
+        tracefile.write_text(folder / "trace.json", job.dump(shrunk.trace))
+        if shrunk.difference.rule != "process":
+            shown = run_warmups(shrunk.trace, job.make_warmup, evolve(job.options, keep_entries=True))
+            tracefile.write_text(folder / "report.md", f"# {final}\n\n```\n{text(shown)}```\n")
+        report.differences.append((shrunk, count, folder))
+
+
+def _shrink(job: WarmupJob, found: Found) -> WarmupShrunk:
+    plain = WarmupShrunk(found.trace, found.difference, 0, False)
+    if found.difference.rule == "process":
+        return plain
+    value, ended = in_a_fork(
+        lambda: shrink_warmup(found.trace, found.difference, job.make_warmup, job.options), job.hang_seconds * 5
+    )
+    shrunk: WarmupShrunk = plain if ended else value
+    return shrunk
+
+
+def _judge(report: WarmupReport) -> None:
+    reasons = report.reasons
+    if report.canary_warmups is None and not report.canary_ended:
+        report.verdict = BROKEN
+        reasons.append("the canary was not caught: this run could not have failed")
+        return
+    if report.total.found:
+        report.verdict = DIFFERENCES
+        reasons.append(f"{len(report.total.found)} difference(s) that no finding declares")
+        return
+    if report.canary_ended:
+        reasons.append(f"the canary's process did not live: {report.canary_ended}")
+    if not confirmed(report.job.release):
+        reasons.append(f"rules not confirmed for release {report.job.release or 'unknown'}")
+    missed = report.total.missed()
+    if missed:
+        reasons.append(f"not reached often enough: {', '.join(missed)}")
+    if reasons:
+        report.verdict = INCONCLUSIVE

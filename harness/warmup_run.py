@@ -1,0 +1,211 @@
+"""One shard of a warmup run: draw, run, judge, collect; with the reach counters and the canary of this level.
+
+As at the manager level a run is a sequence of shards of its seed, whoever runs them. A warmup costs a millisecond, so
+a trace is short and a shard's unit of count is the warmup.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from attrs import define, evolve, field, frozen
+
+from harness.targets.warmup import WarmupTarget
+from harness.warmups import MakeWarmup, WarmupOptions, WarmupOutcome, run_warmups
+from oracle.groups import FullAttention
+from oracle.trace import Difference
+from oracle.warmup import Kernels, Mixed, Ran, Recorded, WarmupOperation, WarmupSetting, WarmupTrace, kernel_requests
+from oracle.warmup_laws import kind_of
+from strategies.warmups import decode, draw
+
+#: traces a shard
+EXAMPLES = 50
+#: crossings of the warmup level and how often a run must meet each
+MINIMA: dict[str, int] = {
+    **{
+        f"kind {kind}": 5
+        for kind in (
+            "full_attention",
+            "mla_attention",
+            "hidden_state",
+            "sliding_window",
+            "sliding_window_mla",
+            "chunked_local_attention",
+            "rswa",
+            "circular_buffer",
+            "cross_attention",
+            "mamba_none",
+            "mamba_all",
+            "mamba_align",
+        )
+    },
+    "hybrid": 20,
+    "uniform group": 5,
+    "speculation": 20,
+    "lookahead": 20,
+    "lookahead takes a block": 20,
+    "cap at max_model_len": 3,
+    "dcp sharded": 5,
+    "one request": 10,
+    "two requests or more": 20,
+    "the pool decides": 5,
+    "pooling": 3,
+    "other pipeline rank": 5,
+    "adaptive verification": 5,
+    "null-block redirect": 3,
+    "mixed runs": 20,
+    "mixed skipped": 10,
+    "worker fails": 5,
+    "two warmups": 10,
+    "nulls at the scheduler": 3,
+}
+
+
+@frozen
+class Found:
+    """A difference with the trace that showed it."""
+
+    difference: Difference
+    trace: WarmupTrace
+
+
+@define
+class WarmupShard:
+    """What one shard gave. Differences once a fingerprint, with their number."""
+
+    shard: int
+    warmups: int = 0
+    steps: int = 0
+    traces: int = 0
+    reach: Counter[str] = field(factory=Counter)
+    found: dict[str, Found] = field(factory=dict)
+    counts: Counter[str] = field(factory=Counter)
+    declared: Counter[str] = field(factory=Counter)
+
+    def add(self, difference: Difference, trace: WarmupTrace) -> None:
+        """One more difference; of each fingerprint the trace with fewest groups and warmups is kept."""
+        name = difference.fingerprint
+        self.counts[name] += 1
+        kept = self.found.get(name)
+        if kept is None or _size(trace) < _size(kept.trace):
+            self.found[name] = Found(difference, trace)
+
+    def missed(self) -> list[str]:
+        """The crossings that were not met often enough."""
+        return [name for name, least in MINIMA.items() if self.reach[name] < least]
+
+
+def _size(trace: WarmupTrace) -> tuple[int, int, int]:
+    return len(trace.setting.groups), len(trace.operations), trace.setting.num_speculative_tokens
+
+
+def count(reach: Counter[str], outcome: WarmupOutcome) -> None:
+    """Count the crossings of one trace."""
+    setting, operations = outcome.trace.setting, outcome.trace.operations
+    requests = kernel_requests(setting)
+    ample = kernel_requests(evolve(setting, null_block_redirect=True))
+    facts = {
+        "hybrid": len(setting.groups) > 1,
+        "uniform group": any(group.uniform_layers for group in setting.groups),
+        "speculation": setting.num_speculative_tokens > 0,
+        "lookahead": setting.lookahead > 0,
+        "dcp sharded": setting.dcp_size > 1 and any(group.dcp_sharded for group in setting.groups),
+        "pooling": setting.pooling,
+        "other pipeline rank": not setting.last_pp_rank,
+        "adaptive verification": setting.adaptive_verification,
+        "null-block redirect": setting.null_block_redirect,
+        "two warmups": len(operations) > 1,
+        "worker fails": any(operation.fail for operation in operations),
+    }
+    if any(isinstance(operation, Kernels) for operation in operations):
+        facts |= {
+            "one request": requests == 1,
+            "two requests or more": requests > 1,
+            "the pool decides": requests < ample,
+        }
+    for operation, ran in zip(operations, outcome.ran, strict=False):
+        if isinstance(operation, Mixed) and ran.answer is not None:
+            facts["mixed runs" if ran.answer else "mixed skipped"] = True
+        for step in ran.steps:
+            facts |= _of_step(setting, step)
+    reach.update(name for name, met in facts.items() if met)
+    reach.update(f"kind {kind_of(group)}" for group in setting.groups)
+    if any(difference.aspect == "nulls" for difference in (*outcome.differences, *outcome.declared)):
+        reach["nulls at the scheduler"] += 1
+
+
+def _of_step(setting: WarmupSetting, step: Recorded) -> dict[str, bool]:
+    """Where the lookahead, or the end of the model, decides on a block."""
+    facts = {}
+    for part in step.parts:
+        need = part.end + setting.lookahead
+        if setting.lookahead and part.end < setting.max_model_len:
+            sizes = [g.tokens_per_column(setting.dcp_size) for g in setting.groups if g.positional]
+            if any(-(-min(need, setting.max_model_len) // size) > -(-part.end // size) for size in sizes):
+                facts["lookahead takes a block"] = True
+            if need > setting.max_model_len:
+                facts["cap at max_model_len"] = True
+    return facts
+
+
+def run_shard(
+    run_seed: int,
+    shard: int,
+    make_warmup: MakeWarmup,
+    options: WarmupOptions,
+    examples: int = EXAMPLES,
+    name_of: Callable[[Difference], str] = lambda difference: difference.fingerprint,
+) -> WarmupShard:
+    """Draw the examples of one shard and judge each. `name_of` names the finding behind a declared difference."""
+    result = WarmupShard(shard)
+
+    def visit(data: bytes) -> None:
+        trace = decode(data)
+        outcome = run_warmups(trace, make_warmup, options)
+        result.traces += 1
+        result.warmups += len(outcome.ran)
+        result.steps += outcome.steps
+        count(result.reach, outcome)
+        for difference in outcome.declared:
+            result.declared[name_of(difference)] += 1
+        for difference in outcome.differences:
+            result.add(difference, trace)
+
+    draw(run_seed, shard, examples, visit)
+    return result
+
+
+class Canary:
+    """A warmup that forgets the last block of every full-attention row that got more than one."""
+
+    def __init__(self, setting: WarmupSetting, target: WarmupTarget) -> None:
+        self.target = target
+        self.full = [index for index, group in enumerate(setting.groups) if isinstance(group, FullAttention)]
+
+    def run(self, operation: WarmupOperation) -> Ran:
+        ran = self.target.run(operation)
+        return Ran(ran.answer, ran.error, tuple(self._short(step) for step in ran.steps), ran.left)
+
+    def _short(self, step: Recorded) -> Recorded:
+        blocks = []
+        for rows in step.blocks:
+            if rows is not None:
+                rows = tuple(row[:-1] if i in self.full and len(row) > 1 else row for i, row in enumerate(rows))
+            blocks.append(rows)
+        return evolve(step, blocks=tuple(blocks))
+
+
+def canary_caught(make_warmup: MakeWarmup, options: WarmupOptions, seed: int = 0, shards: int = 4) -> int | None:
+    """Warmups until the canary was caught; None if it was not."""
+
+    def make(setting: WarmupSetting) -> WarmupTarget:
+        return Canary(setting, make_warmup(setting))
+
+    warmups = 0
+    for shard in range(shards):
+        result = run_shard(seed, shard, make, options)
+        warmups += result.warmups
+        if any("/full_attention/W1/less" in name for name in result.found):
+            return warmups
+    return None

@@ -1,0 +1,97 @@
+"""Comparison 3: the worker's real block tables, fed with a recorded warmup: rows, and the slot of every position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from attrs import frozen
+
+from harness.compare import show_row
+from harness.targets.block_tables import Written
+from oracle.groups import Group
+from oracle.slots import drafted, gathered, slot
+from oracle.trace import Rows
+from oracle.warmup import Part, Recorded, WarmupSetting
+
+
+class Tables(Protocol):
+    """A party that turns scheduler outputs into rows and slots."""
+
+    def step(self, step: Recorded) -> list[Written]: ...
+
+
+MakeTables = Callable[[WarmupSetting, int], Tables]
+
+
+@frozen
+class Misplaced:
+    """A row or a slot that is another. group -1: the step raised."""
+
+    group: int
+    sign: str
+    expected: str
+    observed: str
+    detail: str
+
+
+def check(setting: WarmupSetting, run: list[Recorded], make: MakeTables, rank: int) -> Iterator[Misplaced]:
+    """Every row and slot of one pass that is not as the oracle says, until a step goes past max_model_len."""
+    tables = make(setting, rank)
+    rows: dict[int, Rows] = {}
+    for step in run:
+        if any(part.end > setting.max_model_len for part in step.parts):
+            return
+        try:
+            written = tables.step(step)
+        except Exception as error:  # a row past its capacity: it is the answer
+            yield Misplaced(-1, f"error:{type(error).__name__}", "rows and slots", str(error), _name(step))
+            return
+        for part, blocks in zip(step.parts, step.blocks, strict=True):
+            held = rows.get(part.request, tuple(() for _ in setting.groups))
+            new = blocks or tuple(() for _ in held)
+            rows[part.request] = tuple(row + more for row, more in zip(held, new, strict=True))
+        for one in written:
+            for index, group in enumerate(setting.groups):
+                yield from _group(setting, one, index, group, rows[one.part.request][index], rank)
+
+
+def _group(
+    setting: WarmupSetting, one: Written, index: int, group: Group, row: tuple[int, ...], rank: int
+) -> Iterator[Misplaced]:
+    part = one.part
+    expected = gathered(setting, group, row, part.computed)
+    if one.rows[index] != expected:
+        yield Misplaced(index, "row", show_row(expected), show_row(one.rows[index]), str(part))
+    if not group.positional or setting.null_block_redirect:
+        return
+    yield from _slots(setting, part, index, row, rank, range(part.computed, part.end), one.slots[index], "target")
+    if group.drafts:
+        yield from _slots(setting, part, index, row, rank, drafted(setting, part), one.drafts[index], "drafter")
+
+
+def _slots(
+    setting: WarmupSetting,
+    part: Part,
+    index: int,
+    row: tuple[int, ...],
+    rank: int,
+    positions: range,
+    slots: tuple[int, ...],
+    who: str,
+) -> Iterator[Misplaced]:
+    group = setting.groups[index]
+    for position, found in zip(positions, slots, strict=True):
+        wanted = slot(setting, group, row, position, rank)
+        if wanted is None or 0 <= found < group.block_size:
+            place = f"{who} position {position}"
+            yield Misplaced(index, f"{who} null block", "a block of the request", f"slot {found}", f"{part}, {place}")
+            return
+        if found != wanted:
+            place = f"{who} position {position} of row {show_row(row)}"
+            yield Misplaced(index, f"{who} slot", f"slot {wanted}", f"slot {found}", f"{part}, {place}")
+            return
+
+
+def _name(step: Recorded) -> str:
+    return ", ".join(map(str, step.parts))

@@ -1,0 +1,250 @@
+"""What a configuration with a drafter comes to: lookahead, budgets, limits, or a refusal (rules B, D10, D11, S1, S17).
+
+T: max_num_batched_tokens, rows of a pass. R: max_num_seqs. G: max_num_scheduled_tokens, tokens of a step. A:
+max_num_active_seqs, requests that may run. A `Case` asks, `predict` answers with `Facts`; the laws at the end use no
+prediction of the release's.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from oracle.breakdown import Breakdown, Formula
+from oracle.errors import SettingError
+from oracle.groups import at_least, one_of
+from oracle.methods import OWN_PASS, Count, Method, method
+
+#: refusals, in the order in which the configurations are built
+MODULES, SEQS, ACTIVE, OVERLAP, BUDGET = "modules", "seqs", "active", "overlap", "budget"
+REFUSALS = (MODULES, SEQS, ACTIVE, OVERLAP, BUDGET)
+
+#: which rule decides a refusal
+REFUSAL_RULES = {MODULES: "S11", SEQS: "S8", ACTIVE: "S8", OVERLAP: "S30", BUDGET: "B6"}
+
+
+@frozen(kw_only=True)
+class Case:
+    """One configuration. method, parallel: a row of the table; drafts: K; scheduled: G; active: A (None: not given).
+
+    drop_disabled, hash_disabled: the two switches of the EAGLE block drop and of lookahead hashes.
+    """
+
+    method: str
+    parallel: bool = False
+    drafts: int = field(default=0, validator=at_least(0))
+    budget: int = field(default=512, validator=at_least(1))
+    seqs: int = field(default=16, validator=at_least(1))
+    scheduled: int | None = None
+    active: int | None = None
+    overlap: bool = field(default=False, validator=one_of(False, True))
+    caching: bool = field(default=True, validator=one_of(False, True))
+    connector: bool = field(default=False, validator=one_of(False, True))
+    drop_disabled: bool = field(default=False, validator=one_of(False, True))
+    hash_disabled: bool = field(default=False, validator=one_of(False, True))
+
+    def __attrs_post_init__(self) -> None:
+        if (self.drafts == 0) != (self.method == "none"):
+            raise SettingError(
+                f"drafts must be 0 for method 'none' and at least 1 else, got {self.drafts}, {self.method!r}"
+            )
+        _ = self.row
+
+    @property
+    def row(self) -> Method:
+        """The method's row of the table."""
+        return method(self.method, self.parallel)
+
+    def __str__(self) -> str:
+        flags = [word for word in ("overlap", "connector", "drop_disabled", "hash_disabled") if getattr(self, word)]
+        given = [f"{n}={v}" for n, v in (("G", self.scheduled), ("A", self.active)) if v is not None]
+        rest = [*given, *flags, *([] if self.caching else ["no caching"])]
+        return " ".join([f"{self.row.title} K={self.drafts} T={self.budget} R={self.seqs}", *rest])
+
+
+@frozen(kw_only=True)
+class Facts:
+    """What the release says of a case, or what it should. Of a refused case only `refused` counts."""
+
+    refused: str = ""
+    drafts: int = 0
+    lookahead: int = 0
+    prefill_lookahead: int = 0
+    hash_lookahead: int = 0
+    charged: int = 0
+    scheduled: int | None = None
+    active: int | None = None
+    in_flight: int = 0
+    query_rows: int = 1
+    eagle: bool = False
+    block_drop: bool = False
+    runner: str = "V2"
+    overlap: bool = False
+
+
+def refusal(case: Case) -> str:
+    """Why a configuration is refused; empty when it is accepted.
+
+    S11: draft tokens beyond the modules must be whole turns of them. S8: T rows must do for R requests of one token; no
+    more may be active than there can be. S30: overlap needs placeholders, which the drafter must be able to fill on the
+    worker. B6: T must exceed what one request needs beside its token.
+    """
+    row = case.row
+    if case.drafts > row.modules and case.drafts % row.modules:
+        return MODULES
+    if case.budget < case.seqs:
+        return SEQS
+    if case.active is not None and case.active > case.seqs:
+        return ACTIVE
+    if case.overlap and not row.overlaps:
+        return OVERLAP
+    if case.drafts and row.name != "diffusion" and case.budget <= row.reserved.of(case.drafts):
+        return BUDGET
+    return ""
+
+
+def active_limit(case: Case) -> int | None:
+    """A (requests): a draft pass of its own has T rows for all requests; no more may be active than fit (B5, S17)."""
+    rows = case.row.own_rows.of(case.drafts)
+    if not rows:
+        return case.active
+    wanted = case.seqs if case.active is None else case.active
+    fit = case.budget // rows
+    return fit if fit < wanted else case.active
+
+
+def depth(case: Case) -> int:
+    """Steps scheduled whose output may be outstanding: two with overlap, without pipeline stages (S30)."""
+    return 2 if case.overlap else 1
+
+
+def predict(case: Case) -> Facts:
+    """What the rules say of a case."""
+    why = refusal(case)
+    if why:
+        return Facts(refused=why)
+    row, drafts = case.row, case.drafts
+    drop = row.block_drop and not case.drop_disabled
+    ahead = row.prefill_lookahead.of(drafts)
+    hashed = drop and case.caching and not case.connector and not case.hash_disabled
+    drafter = drafts > 0 and row.name != "diffusion"
+    return Facts(
+        drafts=drafts,
+        lookahead=row.reserved.of(drafts),
+        prefill_lookahead=ahead,
+        hash_lookahead=ahead if hashed else 0,
+        charged=row.charged.of(drafts),
+        scheduled=case.budget if drafter and case.scheduled is None else case.scheduled,
+        active=active_limit(case),
+        in_flight=depth(case) * case.budget,
+        query_rows=row.verified_rows(drafts),
+        eagle=row.eagle,
+        block_drop=drop,
+        runner=row.runner,
+        overlap=case.overlap,
+    )
+
+
+def reason(fact: str, case: Case) -> Breakdown | None:
+    """The formula of a fact with the terms of this case; None where it is no formula."""
+    row, drafts = case.row, case.drafts
+    counts: dict[str, tuple[str, Count]] = {
+        "lookahead": (f"{row.rule} lookahead", row.reserved),
+        "prefill_lookahead": ("D10 prefill lookahead", row.prefill_lookahead),
+        "hash_lookahead": ("D11 hash lookahead", row.prefill_lookahead),
+        "charged": (f"{row.budget_rule} charged", row.charged),
+    }
+    if fact in counts:
+        name, count = counts[fact]
+        return count.because(name, drafts)
+    if fact == "active" and row.own_rows.of(drafts):
+        wanted = case.seqs if case.active is None else case.active
+        return _ACTIVE.of(wanted=wanted, budget=case.budget, rows=row.own_rows.of(drafts))
+    if fact == "in_flight":
+        return _IN_FLIGHT.of(steps=depth(case), budget=case.budget)
+    if fact == "query_rows":
+        return _QUERY_ROWS.of(sampled=row.sampled, drafts=drafts)
+    return None
+
+
+_ACTIVE = Formula(
+    "B5 active requests",
+    "min(wanted, budget // rows)",
+    lambda t: min(t["wanted"], t["budget"] // t["rows"]) if t["rows"] else t["wanted"],
+)
+_IN_FLIGHT = Formula("S30 tokens in flight", "steps * budget", lambda t: t["steps"] * t["budget"])
+_QUERY_ROWS = Formula("S21 query rows", "sampled + drafts", lambda t: t["sampled"] + t["drafts"])
+
+
+# ------------------------------------------------------------------------------------------------------ the laws
+
+
+@frozen(kw_only=True)
+class Policy:
+    """How a release keeps the drafter's rows within T: what is charged, when, and whether requests are limited.
+
+    up_front: `charged` x R is taken off T once. Otherwise each scheduled request is charged while the batch is built.
+    """
+
+    name: str
+    charged: Count
+    up_front: bool = False
+    limited: bool = False
+
+
+def rows_over(row: Method, policy: Policy, drafts: int, budget: int, seqs: int) -> int:
+    """Law B-L1, **draft rows fit**: rows past T in the worst batch that a policy lets through (must be 0).
+
+    Every scheduled request has at least one token. In the target's batch: tokens + added rows. In a pass of its own:
+    own rows alone. The worst batch has the most requests, for every row but a token is one of a request.
+    """
+    charge = policy.charged.of(drafts)
+    own, added = row.own_rows.of(drafts), row.added_rows.of(drafts)
+    limit = min(seqs, budget // own) if policy.limited and own else seqs
+    tokens = budget - charge * seqs if policy.up_front else budget
+    if tokens < 1:
+        return 0
+    each = 1 if policy.up_front else 1 + charge
+    running = min(limit, tokens // each)
+    most_tokens = tokens if policy.up_front else budget - charge * running
+    target = most_tokens + added * running
+    return max(0, target - budget, own * running - budget)
+
+
+def limited(row: Method) -> Policy:
+    """The policy of 0.33.0 for a method: charged per scheduled request, a pass of its own limits the requests."""
+    return Policy(name="0.33.0", charged=row.charged, limited=row.rows_in == OWN_PASS)
+
+
+def stuck(case: Case, charged: int) -> int:
+    """Law of progress: rows that an accepted budget lacks for the least that must be schedulable (must be 0).
+
+    One token of one request beside its charge; and, where a resumed decode is padded to one query length (S21), all of
+    its 1 + K rows: a newcomer that does not fit is not cut, it is not admitted. Alone, a newcomer has one token left
+    only after a hit or a load. `charged`: what is really charged.
+    """
+    padded = case.row.pads and (case.caching or case.connector)
+    least = case.row.verified_rows(case.drafts) if padded else 1
+    room = case.budget - charged
+    if case.scheduled is not None:
+        room = min(room, case.scheduled)
+    return max(0, least - room)
+
+
+def broken_laws(case: Case, facts: Facts) -> list[tuple[str, str]]:
+    """Laws that accepted facts break, as (rule, sentence). They use the table's needs and the release's numbers."""
+    row, drafts = case.row, case.drafts
+    found: list[tuple[str, str]] = []
+    if facts.refused:
+        return found
+    if row.furthest(drafts) > facts.lookahead:
+        found.append(("D-L1", f"writes {row.furthest(drafts)} positions past the target's, {facts.lookahead} reserved"))
+    if row.added_rows.of(drafts) > facts.charged:
+        found.append(("B-L1", f"adds {row.added_rows.of(drafts)} rows a request, {facts.charged} charged"))
+    requests = min(case.seqs if facts.active is None else facts.active, case.budget // (1 + facts.charged))
+    if row.own_rows.of(drafts) * requests > case.budget:
+        own = row.own_rows.of(drafts)
+        found.append(("B-L1", f"a draft pass of {requests} requests x {own} rows exceeds {case.budget}"))
+    lack = stuck(case, facts.charged)
+    if lack:
+        found.append(("progress", f"a resumed decode never fits: {lack} rows too few"))
+    return found

@@ -1,0 +1,66 @@
+"""From a row of block ids to the slots that a step's positions are written to, as the worker must compute them.
+
+A slot is the index of one position in the physical cache of a rank: block id * block size + offset. With D ranks a
+sharded group keeps position p on rank p mod D (interleave of one token), in column p // (b * D); the other ranks have
+no slot for it. Units: positions in tokens, columns and ids as in `oracle.groups`.
+"""
+
+from __future__ import annotations
+
+from oracle.groups import Group, SlidingWindow
+from oracle.warmup import Part, WarmupSetting
+
+#: no slot: nothing is written
+PAD = -1
+
+
+def slot(setting: WarmupSetting, group: Group, row: tuple[int, ...], position: int, rank: int) -> int | None:
+    """The slot of a position on a rank, PAD when another rank has it; None when the row has no block for it."""
+    ranks = setting.dcp_size if group.dcp_sharded else 1
+    if position % ranks != rank % ranks:
+        return PAD
+    column = position // (group.block_size * ranks)
+    if column >= len(row) or row[column] == 0:
+        return None
+    return row[column] * group.block_size + position // ranks % group.block_size
+
+
+def drafted(setting: WarmupSetting, part: Part) -> range:
+    """Positions past the target's range that the drafter may write (D1 to D9, at most the lookahead), below M."""
+    return range(part.end, min(part.end + setting.lookahead, setting.max_model_len))
+
+
+def gathered(setting: WarmupSetting, group: Group, row: tuple[int, ...], computed: int) -> tuple[int, ...]:
+    """The row that the forward pass sees: a window's columns that no token at or past `computed` reads are null.
+
+    With several ranks a column is no range of positions, and nothing is masked.
+    """
+    if setting.null_block_redirect:
+        return (0,) * len(row)
+    if not isinstance(group, SlidingWindow) or setting.dcp_size > 1:
+        return row
+    dead = min(group.live(computed) // group.block_size, len(row))
+    return (0,) * dead + row[dead:]
+
+
+def queries(setting: WarmupSetting, last_valid: int) -> range:
+    """Positions of the query pass of DFlash (a bonus query and K masked ones) and of DSpark (D6 to D8)."""
+    count = setting.num_speculative_tokens + (setting.method != "dspark")
+    return range(last_valid + 1, last_valid + 1 + count)
+
+
+def query_slot(setting: WarmupSetting, group: Group, row: tuple[int, ...], position: int, rank: int) -> int:
+    """Where a query's KV goes: nowhere at or past max_model_len (D-L2), nowhere without a block, else to its slot."""
+    if position >= setting.max_model_len:
+        return PAD
+    found = slot(setting, group, row, position, rank)
+    return PAD if found is None else found
+
+
+def position_of(setting: WarmupSetting, group: Group, row: tuple[int, ...], found: int, rank: int) -> int | None:
+    """The position whose place a slot is; None when it is in no block of the row."""
+    block, offset = divmod(found, group.block_size)
+    if block <= 0 or block not in row:
+        return None
+    ranks = setting.dcp_size if group.dcp_sharded else 1
+    return (row.index(block) * group.block_size + offset) * ranks + rank % ranks

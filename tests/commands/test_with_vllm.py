@@ -1,0 +1,130 @@
+"""Commands on the installed vLLM's manager."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness import findings
+from tests.commands.conftest import EXAMPLE, REPORTS, left, plain
+
+NAMES = [finding.name for finding in findings.load()]
+
+
+def test_replay_of_what_agrees(vllm, snapshot):
+    """The example is answered by the real manager as by the oracle."""
+    result = vllm("replay", EXAMPLE)
+
+    assert snapshot == result.out
+    assert (0, "") == (result.status, result.err)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replay_of_a_declared_finding(vllm, name):
+    """It shows, and is no new difference."""
+    result = vllm("replay", REPORTS / name / "trace.json")
+
+    assert (0, True) == (result.status, f"declared as {name}\n" in result.out)
+
+
+def test_replay_of_a_declared_finding_in_full(vllm, snapshot):
+    """The table, what was expected and seen, and which finding it is."""
+    assert snapshot == vllm("replay", REPORTS / "align-count-below-zero" / "trace.json").out
+
+
+def test_findings_check(vllm):
+    """Each still reproduces on the release that it is declared for."""
+    result = vllm("findings", "check")
+
+    assert (0, [f"ok   {name}: reproduces" for name in NAMES]) == (result.status, result.out.splitlines())
+
+
+def test_findings_check_of_a_finding_that_has_gone(vllm, tmp_path, monkeypatch, snapshot):
+    """Exit status 1: the declaration is wrong."""
+    for name in NAMES[:2]:
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        for file in ("finding.json", "trace.json"):
+            text = (REPORTS / NAMES[0] / file).read_text()
+            (tmp_path / "reports" / name / file).write_text(text if name == NAMES[0] else EXAMPLE.read_text())
+        if name != NAMES[0]:
+            (tmp_path / "reports" / name / "finding.json").write_text((REPORTS / name / "finding.json").read_text())
+    monkeypatch.setattr("harness.findings.folder", lambda: tmp_path / "reports")
+    result = vllm("findings", "check")
+
+    assert snapshot == result.out
+    assert (1, "") == (result.status, result.err)
+
+
+def test_findings_check_in_another_release(vllm, monkeypatch, snapshot):
+    """A finding that still shows where it is not declared is wrong too."""
+    monkeypatch.setattr("harness.cli.installed_release", lambda: "0.40.0")
+    result = vllm("findings", "check", NAMES[0])
+
+    assert snapshot == result.out
+    assert 1 == result.status
+
+
+def test_findings_refresh(vllm, tmp_path, monkeypatch):
+    """The report and the script are written again from the trace: the argument stays."""
+    folder = tmp_path / "reports" / NAMES[0]
+    folder.mkdir(parents=True)
+    for file in ("finding.json", "trace.json"):
+        (folder / file).write_text((REPORTS / NAMES[0] / file).read_text())
+    monkeypatch.setattr("harness.findings.folder", lambda: tmp_path / "reports")
+    result = vllm("findings", "refresh")
+
+    assert f"wrote HERE/reports/{NAMES[0]}\n" == plain(result.out, tmp_path)
+    assert ["finding.json", "report.md", "repro.py", "trace.json"] == left(folder)
+
+
+def test_shrink_of_a_declared_finding(vllm, tmp_path):
+    """The smaller trace shows the same finding."""
+    result = vllm("shrink", REPORTS / "align-count-below-zero" / "trace.json")
+    (tmp_path / "small.json").write_text(result.out)
+
+    assert "declared as align-count-below-zero" in vllm("replay", "small.json").out
+    assert (1, True) == (result.status, ", a minimum: manager/outcome/mamba_align/A15/" in result.err)
+
+
+def test_canary(vllm):
+    """The planted defect is caught in the real manager."""
+    result = vllm("canary")
+
+    assert (0, True) == (result.status, result.out.startswith("the canary was caught after "))
+
+
+def test_run(vllm, tmp_path):
+    """A short run of the main job: it meets too little, and nothing new."""
+    result = vllm("run", "--steps", 2000, "--json")
+    data = json.loads(result.out)
+
+    assert ("inconclusive", [], "0.33.0") == (data["verdict"], data["differences"], data["release"])
+    assert (3, ["slotcheck-out/run.json"]) == (result.status, left(tmp_path))
+
+
+def test_a_fork_of_the_manager_as_target(vllm):
+    """A class with a KVCacheManager's methods, by its import path."""
+    fork = "vllm.v1.core.kv_cache_manager:KVCacheManager"
+
+    assert vllm("replay", EXAMPLE).out == vllm("replay", EXAMPLE, "--target", fork).out
+
+
+def test_a_fork_with_a_defect(vllm, tmp_path, snapshot):
+    """A subclass in a file of one's own, that loses its lookahead."""
+    (tmp_path / "fork_with_defect.py").write_text(FORK)
+    result = vllm("replay", EXAMPLE, "--target", "fork_with_defect:Manager")
+
+    assert snapshot == result.out
+    assert 1 == result.status
+
+
+FORK = """
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+
+class Manager(KVCacheManager):
+    def allocate_slots(self, request, num_new_tokens, *arguments, **named):
+        named["num_lookahead_tokens"] = 0
+        return super().allocate_slots(request, num_new_tokens, *arguments, **named)
+"""

@@ -1,0 +1,99 @@
+"""Every planted defect is found, shows as what it is, and shrinks to a trace that a person reads at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.shrink import Shrunk
+from tests.quality.defects import DEFECTS, Defect
+from tests.quality.hunt import LIMIT, RARE, Hunt
+
+#: operations of a trace that is read at a glance
+GLANCE = 5
+
+#: what a defect needs that the generator seldom draws; such a one shows within RARE steps
+SELDOM = {
+    "trim_forgets_the_prompt": "a removal alone, after an output that moves the gap of an R-SWA row",
+    "align_removal_stops_at_a_null": "two steps in flight that both jump, and a state between the nulls",
+    "all_mode_without_speculative_blocks": "Mamba in mode all with drafts",
+    "cap_without_the_window_begin": "a pool that is short by the one block, and nothing declared in the same call",
+    "gap_freed_only_once": "an R-SWA row whose gap moves twice",
+    "gate_after_removal": "a session whose window moved, on a pool that is short by what it frees",
+    "gate_counts_the_prompt_alone": "a preempted request whose output needs a column of its own, and a full pool",
+    "gate_without_admission_cap": "a window that recycles, and a pool between its cap and the whole sequence",
+    "CheckpointAnywhere": "a checkpoint alignment of 2 or more that decides",
+    "CheckpointInEveryChunk": "retention interval 0 and a chunk inside the prompt that could save a state",
+}
+#: why the shrinker stops above GLANCE operations
+STUCK = {
+    "gap_freed_only_once": "no pass makes one step of two, with drafts or a load in place of the steps before",
+}
+#: defects that can show in one way only, wherever they sit
+ONE_FINGERPRINT = (
+    "reserved_blocks_ignored",
+    "release_leaks_the_first_column",
+    "release_head_first",
+    "groups_released_in_reverse",
+    "deferred_blocks_given_back_unreversed",
+    "deferred_release_frees_at_once",
+    "failed_load_leaks",
+    "zero_list_forgets_the_last_group",
+    "adopted_blocks_listed_for_zeroing",
+    "zero_list_never_cleared",
+    "LeadingNullsPopped",
+    "ReleaseShortensTheZeroList",
+)
+
+
+@pytest.fixture(scope="module", params=DEFECTS.values(), ids=str)
+def hunted(request: pytest.FixtureRequest, plant: Callable[[Defect], Defect]) -> Hunt:
+    """One hunt a defect, shared by its tests."""
+    defect = plant(request.param)
+    return Hunt(defect, limit=RARE if defect.name in SELDOM else LIMIT).until()
+
+
+def smallest(hunted: Hunt) -> Shrunk:
+    """The first minimum that is read at a glance, else the smallest of all.
+
+    A run reports each fingerprint; of these the ones that blame the broken rule, if any do. The hunt goes on if none of
+    them will do.
+    """
+    best: dict[str, Shrunk] = {}
+    tried: dict[str, int] = {}
+    while True:
+        for name in hunted.usual():
+            length = len(hunted.found[name].trace.operations)
+            if tried.get(name) == length:
+                continue
+            tried[name] = length
+            best[name] = hunted.minimum(name)
+            if best[name].minimal and len(best[name].trace.operations) <= GLANCE:
+                return best[name]
+        if not hunted.go_on():
+            return min(best.values(), key=lambda shrunk: len(shrunk.trace.operations))
+
+
+def test_is_found(hunted: Hunt) -> None:
+    assert hunted.found, f"{hunted.defect} did not show in {hunted.steps} steps"
+
+
+def test_shows_as_what_it_is(hunted: Hunt) -> None:
+    """The differences blame the rule that was broken, or, on a tight pool, the decision that follows from it."""
+    assert hunted.signs <= set(hunted.defect.shows)
+
+
+def test_shrinks_to_a_glance(hunted: Hunt, request: pytest.FixtureRequest) -> None:
+    if hunted.defect.name in STUCK:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=STUCK[hunted.defect.name]))
+    shrunk = smallest(hunted)
+
+    assert shrunk.minimal
+    assert len(shrunk.trace.operations) <= GLANCE
+
+
+@pytest.mark.parametrize("name", ONE_FINGERPRINT)
+def test_has_one_fingerprint(name: str, plant: Callable[[Defect], Defect]) -> None:
+    """The other side of the clean pair's none: exactly one, over a second run."""
+    assert len(Hunt(plant(DEFECTS[name]), seed=1).until().found) == 1

@@ -1,0 +1,82 @@
+"""One party after the other finds what both in lockstep find."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from harness import passes
+from harness.reach import Reach
+from harness.replay import Options
+from oracle.trace import ASPECTS, Audit
+from strategies.traces import packed
+from tests.unit.mutants import EAGER_WINDOWS, CannotBeBuilt, NoGate, NoLookahead, Sound
+
+TRACES = packed((240,))
+
+
+@pytest.mark.parametrize("make", [NoLookahead, NoGate, EAGER_WINDOWS], ids=["lookahead", "gate", "windows"])
+@given(data=TRACES)
+@settings(max_examples=30, deadline=None)
+def test_another_answer_is_a_difference_in_lockstep(make, data):
+    """Where the target answers differently, lockstep finds the difference; laws that the oracle breaks aside."""
+    options = Options(declared=lambda difference: difference.aspect == "law")
+    step = passes.play(passes.predict(data, "scheduler", options), make)
+    found = passes.lockstep(data, "scheduler", make, options).differences
+
+    assert (step is None) is (not found)
+
+
+@given(data=TRACES)
+@settings(max_examples=30, deadline=None)
+def test_the_sound_target_answers_as_predicted(data):
+    """Two oracles give the same answers, in both profiles."""
+    assert [None, None] == [
+        passes.play(passes.predict(data, profile, Options()), Sound) for profile in ("scheduler", "hostile")
+    ]
+
+
+@given(data=TRACES)
+@settings(max_examples=30, deadline=None)
+def test_the_prediction_is_what_lockstep_makes(data):
+    """The same trace, the same steps, the same crossings."""
+    alone, both = Reach(), Reach()
+    predicted = passes.predict(data, "scheduler", Options(), alone).outcome
+    lockstep = passes.lockstep(data, "scheduler", Sound, Options(), both)
+
+    assert (lockstep.trace, lockstep.steps, both.counts) == (predicted.trace, predicted.steps, alone.counts)
+
+
+def test_what_cannot_be_built_is_looked_into():
+    """No step has been made."""
+    assert -1 == passes.play(passes.predict(bytes(48), "scheduler", Options()), CannotBeBuilt)
+
+
+def test_an_error_of_the_oracle_is_not_swallowed():
+    """Only the target's construction may fail."""
+    with pytest.raises(AssertionError, match="got 'friendly'"):
+        passes.predict(bytes(48), "friendly", Options())
+
+
+@pytest.mark.parametrize(
+    ("options", "applies"),
+    [
+        (Options(), True),
+        (Options(aspects=frozenset(ASPECTS) - {"order"}), False),
+        (Options(keep_entries=True), False),
+    ],
+    ids=["everything", "an aspect less", "entries are kept"],
+)
+def test_when_the_fast_way_is_taken(options, applies):
+    """Only where equal answers are all that there is to know."""
+    assert applies is passes.applies(options)
+
+
+def test_every_step_that_asks_the_target_is_told():
+    """What a journal is told before each call, in order."""
+    told = []
+    prediction = passes.predict(bytes(range(240)), "scheduler", Options())
+    passes.play(prediction, Sound, told.append)
+
+    assert sorted(told) == told
+    assert isinstance(prediction.asked[-1][3], Audit)

@@ -1,0 +1,59 @@
+"""The table of rules by release: whole, ordered, and of one voice about each release."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+
+import pytest
+from packaging.version import Version
+
+from oracle.releases import CONFIRMED, RULES, confirmed
+
+NAMES = sorted({rule.name for rule in RULES})
+
+
+def values(name):
+    return sorted((rule for rule in RULES if rule.name == name), key=lambda rule: Version(rule.since))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_values_of_a_rule_do_not_overlap(name):
+    """One value ends before the next begins."""
+    found = values(name)
+
+    assert all(Version(one.until) < Version(two.since) for one, two in pairwise(found))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_newest_value_has_no_end(name):
+    """Only the last value still holds."""
+    assert [True] == [rule.until is None for rule in values(name)][-1:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("release", CONFIRMED)
+def test_a_confirmed_release_has_one_value(name, release):
+    """Which value holds for the release that is specified is never open."""
+    here = Version(release)
+    holds = [r for r in values(name) if Version(r.since) <= here and (r.until is None or here <= Version(r.until))]
+
+    assert 1 == len(holds)
+
+
+def test_rules_stand_together():
+    """A reader finds the values of a rule in neighbouring rows."""
+    assert len(NAMES) == len([name for name, _ in groupby(RULES, key=lambda rule: rule.name)])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.name} {rule.since}")
+def test_every_row_says_where_it_stands(rule):
+    """The rule of the spec, and upstream's number or "in code"."""
+    assert (rule.spec[:1] in "ASD", bool(rule.value), bool(rule.reference)) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("release", "known"), [("0.33.0", True), ("0.34.0", False), ("0.32.0", False), ("", False), (None, False)]
+)
+def test_only_what_was_compared_is_confirmed(release, known):
+    """An unknown release is never green."""
+    assert known is confirmed(release)

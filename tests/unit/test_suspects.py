@@ -1,0 +1,77 @@
+"""Suspects name the known miscount behind a wrong decision; what none of them explains keeps its situation."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import suspects
+from oracle.allocator import Allocator
+from oracle.groups import CrossAttention, FullAttention, Mamba, SlidingWindow
+from oracle.trace import REFUSED, Call
+from tests.unit.examples import setting
+
+#: window 8 in blocks of 4, 4 tokens in flight: cap 4
+WINDOW = SlidingWindow(block_size=4, window=8)
+ALIGN = Mamba(block_size=4)
+CROSS = CrossAttention(block_size=4)
+
+
+def call(computed, new, external=0, tokens=60, **fields):
+    numbers = {"in_flight": 0, "prompt": tokens, "tokens": tokens, "waiting": True, "preempted": False}
+    flags = {"full_sequence_must_fit": False, "reserved_blocks": 0, "has_scheduled_reqs": True, "skip_zeroing": ()}
+    more = {"request": 0, "computed": computed, "new": new, "lookahead": 0, "external": external, "encoder": 0}
+    return Call(**{**numbers, **flags, **more, **fields})
+
+
+#: name -> setting, calls before, the call that the oracle refuses, its suspect
+CASES = {
+    "dead columns of a load": (
+        setting(WINDOW, num_blocks=3, max_in_flight_tokens=4),
+        (),
+        call(0, 0, external=20, tokens=24, full_sequence_must_fit=True),
+        ("dead columns", "sliding_window"),
+    ),
+    "the gate counted right": (
+        setting(WINDOW, num_blocks=3, max_in_flight_tokens=4),
+        (),
+        call(0, 4, tokens=24, full_sequence_must_fit=True),
+        None,
+    ),
+    "no cap, no suspect": (
+        setting(FullAttention(block_size=4), num_blocks=3),
+        (),
+        call(0, 0, external=20, tokens=24, full_sequence_must_fit=True),
+        None,
+    ),
+    "adopted state": (setting(ALIGN, num_blocks=2), (), call(0, 4, external=8), ("adopted state", "mamba_align")),
+    "too much is missing": (
+        setting(ALIGN, FullAttention(block_size=4), num_blocks=2),
+        (),
+        call(0, 4, external=8),
+        None,
+    ),
+    "longer row": (
+        setting(ALIGN, CROSS, num_blocks=3, max_encoder_len=8),
+        (call(0, 9),),
+        call(5, 1, encoder=8),
+        ("longer row", "mamba_align"),
+    ),
+    "attention does not count below zero": (
+        setting(FullAttention(block_size=4), CROSS, num_blocks=5, max_encoder_len=8),
+        (call(0, 9),),
+        call(5, 1, encoder=8),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_of_a_wrong_decision(name):
+    """Its name and kinds, if it would have counted too little by what was missing."""
+    of, before, refused, suspect = CASES[name]
+    oracle = Allocator(of)
+    for earlier in before:
+        oracle.extend(earlier)
+    held = tuple(tuple(row) for row in oracle.rows.get(0, oracle.nothing))
+
+    assert (REFUSED, suspect) == (oracle.extend(refused).outcome, suspects.cause(oracle, refused, held))

@@ -1,0 +1,100 @@
+"""A whole run of the level: verdict, reports, the process that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from harness.job import AGREED, DIFFERENCES, INCONCLUSIVE
+from harness.targets.manager import Manager
+from harness.targets.warmup import Warmup
+from harness.warmup_job import WarmupJob, run
+from harness.warmups import WarmupOptions
+from oracle.trace import Difference
+from oracle.warmup import WarmupOperation, WarmupSetting
+from tests.warmup.test_real import KNOWN
+
+pytestmark = pytest.mark.usefixtures("release")
+
+
+def known(difference: Difference) -> bool:
+    needed = KNOWN.get((difference.aspect, difference.rule, difference.sign), ())
+    return any(tags <= set(difference.tags) for tags in needed)
+
+
+def job(out: Path, **fields: Any) -> WarmupJob:
+    options = WarmupOptions(make_manager=Manager, declared=known)
+    base = WarmupJob(
+        seed=11,
+        warmups=700,
+        seconds=None,
+        workers=1,
+        out=out,
+        release="0.33.0",
+        make_warmup=Warmup,
+        options=options,
+        name_of=lambda difference: difference.rule,
+        hang_seconds=60.0,
+        dump=str,
+    )
+    return evolve(base, **fields)
+
+
+def test_run_agrees_where_every_difference_is_declared(tmp_path: Path) -> None:
+    report = run(job(tmp_path))
+    data = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+
+    assert (AGREED, []) == (report.verdict, report.reasons)
+    assert data == report.data()
+    assert data["declared"]
+    assert data["warmups"] >= 700
+
+
+def test_short_run_is_inconclusive(tmp_path: Path) -> None:
+    report = run(job(tmp_path, warmups=1))
+
+    assert INCONCLUSIVE == report.verdict
+    assert report.reasons[0].startswith("not reached often enough: ")
+
+
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    one, two = (run(job(tmp_path / str(workers), warmups=150, workers=workers)) for workers in (1, 2))
+
+    assert (one.total.declared, one.total.reach) == (two.total.declared, two.total.reach)
+
+
+def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
+    options = WarmupOptions(make_manager=Manager, declared=lambda difference: difference.rule != "state")
+
+    report = run(job(tmp_path, warmups=100, options=options))
+
+    assert DIFFERENCES == report.verdict
+    shrunk, count, folder = report.differences[0]
+    assert count >= 1
+    assert "warmup/law/pool/state/connector off" in shrunk.difference.fingerprint
+    assert shrunk.difference.fingerprint in (folder / "report.md").read_text(encoding="utf-8")
+    assert (folder / "trace.json").exists()
+
+
+def test_process_that_dies_is_a_difference(tmp_path: Path) -> None:
+    class Dies(Warmup):
+        def __init__(self, setting: WarmupSetting) -> None:
+            super().__init__(setting)
+            self.last = setting.pooling
+
+        def run(self, operation: WarmupOperation) -> Any:
+            if self.last:
+                os._exit(9)
+            return super().run(operation)
+
+    report = run(job(tmp_path, warmups=1, make_warmup=Dies, seconds=0.1))
+
+    assert DIFFERENCES == report.verdict
+    assert "warmup/outcome/pool/process/exit 9" in [
+        shrunk.difference.fingerprint for shrunk, _, _ in report.differences
+    ]
