@@ -6,6 +6,7 @@ import sys
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -21,9 +22,13 @@ from harness.worker import MAGIC, read_journal
 from oracle.errors import SlotcheckError
 from oracle.releases import RULES, Rule, confirmed
 from oracle.trace import ASPECTS, LATER_ASPECTS, Trace
+from oracle.warmup import WarmupTrace
 
-LEVELS = ("manager",)
-LATER_LEVELS = ("rules", "warmup", "scheduler")
+if TYPE_CHECKING:
+    from harness.levels import LevelReport
+
+LEVELS = ("manager", "rules", "warmup")
+LATER_LEVELS = ("scheduler",)
 CANARY_SECONDS = 300.0
 
 
@@ -91,8 +96,8 @@ def cli() -> None:
     "--level",
     type=Words("level", LEVELS, LATER_LEVELS),
     metavar="WORD",
-    default=frozenset(LEVELS),
-    help=f"Which parties of vLLM are run: {', '.join(LEVELS)}.",
+    default=frozenset({"manager"}),
+    help=f"Which part of vLLM is run, one of {', '.join(LEVELS)}; default manager.",
 )
 @click.option("--steps", type=click.IntRange(min=1), help="End after this many operations.")
 @click.option(
@@ -138,12 +143,17 @@ def run(
             f"release {release} is not at hand, installed is {here}; install vllm=={release} and run again"
         )
     declared = None if no_findings else findings.Declared(findings.load(), installed)
+    seconds = budget if budget is not None else None if steps is not None else 60.0
     talk.print(f"importing vLLM {installed or ''} ...")
     make_target = load_target(target)
+    if level != {"manager"}:
+        other = _other_level(level, steps, seconds, seed, workers, out, installed, not no_findings, hang)
+        click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
+        sys.exit(job.EXIT[other.verdict])
     wanted = job.Job(
         seed=seed,
         steps=steps,
-        seconds=budget if budget is not None else None if steps is not None else 60.0,
+        seconds=seconds,
         workers=workers,
         aspects=aspects,
         out=out,
@@ -161,16 +171,62 @@ def run(
     sys.exit(job.EXIT[report.verdict])
 
 
+def _other_level(
+    level: frozenset[str],
+    steps: int | None,
+    seconds: float | None,
+    seed: int,
+    workers: int,
+    out: Path,
+    release: str | None,
+    with_findings: bool,
+    hang: float,
+) -> LevelReport:
+    """A run of the rules or the warmup level."""
+    from harness import levels
+
+    if len(level) > 1:
+        raise SlotcheckError(f"one --level at a time, got {', '.join(sorted(level))}")
+    if level == {"rules"}:
+        return levels.run_rules(None, release, with_findings)  # a grid: it has an end of its own
+    return levels.run_warmup(
+        seed=seed,
+        warmups=steps,
+        seconds=seconds,
+        workers=workers,
+        out=out,
+        release=release,
+        findings=with_findings,
+        hang_seconds=hang,
+    )
+
+
 def _read(path: Path) -> Trace:
-    """A trace file, or the journal of a worker that was killed."""
+    """A trace file, or the journal of a worker that was killed; of the manager level."""
+    return read_journal(path).trace() if _is_journal(path) else tracefile.read(path)
+
+
+def _is_journal(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
-            journal = stream.read(len(MAGIC)) == MAGIC
+            return stream.read(len(MAGIC)) == MAGIC
     except OSError:
-        journal = False
-    if not journal:
-        return tracefile.read(path)
-    return read_journal(path).trace()
+        return False
+
+
+def _replay_warmup(trace: WarmupTrace) -> None:
+    """Run one warmup trace beside the oracle and the real manager; print the table."""
+    from harness import warmup_findings, warmup_table
+    from harness.targets.manager import Manager
+    from harness.targets.warmup import Warmup, functions
+    from harness.warmups import WarmupOptions, run_warmups
+
+    functions()
+    known = warmup_findings.declared(installed_release())
+    options = WarmupOptions(declared=known, make_manager=Manager, keep_entries=True)
+    outcome = run_warmups(trace, Warmup, options)
+    click.echo(warmup_table.text(outcome), nl=False)
+    sys.exit(1 if outcome.differences else 0)
 
 
 @cli.command()
@@ -181,6 +237,11 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
     """Run one trace on the oracle and the target; print each step and both rows."""
     from harness.targets.loader import load_target
 
+    if not _is_journal(trace):
+        other = tracefile.read_any(trace)
+        if isinstance(other, WarmupTrace):
+            load_target(target)
+            _replay_warmup(other)
     loaded = _read(trace)
     declared = findings.Declared(findings.load(), installed_release())
     options = Options(aspects=aspects, audit_every=1, declared=declared, keep_entries=True)

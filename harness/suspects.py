@@ -36,7 +36,14 @@ def _longer_row(rule: Positional, work: Work, row: list[int]) -> int:
     return max(0, len(row) - ceil_div(work.end, rule.size) - rule.scratch)
 
 
-_GATE = (("dead columns", _dead_columns),)
+def _longer_known(rule: Positional, work: Work, row: list[int]) -> int:
+    """The same in the gate, for the whole known sequence."""
+    if not isinstance(rule, AlignRows) or work.first:
+        return 0
+    return max(0, len(row) - ceil_div(min(work.tokens, rule.max_model_len), rule.size) - rule.scratch)
+
+
+_GATE = (("dead columns", _dead_columns), ("longer row", _longer_known))
 _TEST = (("adopted state", _adopted_state), ("longer row", _longer_row))
 
 

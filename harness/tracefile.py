@@ -22,9 +22,10 @@ from cattrs.strategies import configure_tagged_union
 from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, Group
 from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
+from oracle.warmup import WARMUP_OPERATIONS, WarmupOperation, WarmupTrace
 
 FORMAT = 1
-LEVELS = ("manager",)
+LEVELS = ("manager", "warmup")
 
 
 def _operation_tag(cls: type) -> str:
@@ -56,23 +57,25 @@ def _converter() -> cattrs.Converter:
     configure_tagged_union(groups, converter, tag_name="kind", tag_generator=_kind_tag)
     converter.register_structure_hook(Group, lambda value, _: converter.structure(value, groups))
     converter.register_unstructure_hook(Group, lambda group: converter.unstructure(group, unstructure_as=groups))
-    configure_tagged_union(reduce(or_, OPERATIONS), converter, tag_name="op", tag_generator=_operation_tag)
+    for operations in (OPERATIONS, WARMUP_OPERATIONS):
+        configure_tagged_union(reduce(or_, operations), converter, tag_name="op", tag_generator=_operation_tag)
     return converter
 
 
 CONVERTER = _converter()
 _TAGS = {
-    "op": [_operation_tag(cls) for cls in OPERATIONS],
+    "op": [_operation_tag(cls) for cls in (*OPERATIONS, *WARMUP_OPERATIONS)],
     "kind": [_kind_tag(cls) for cls in KINDS],
 }
 _TAG_FIELDS = {"op": "operations", "kind": "setting.groups"}
 
 
-def dumps(trace: Trace) -> str:
+def dumps(trace: Trace | WarmupTrace) -> str:
     """The trace as JSON text, one group and one operation a line."""
     setting = CONVERTER.unstructure(trace.setting)
     groups = _lines(setting.pop("groups"), 3)
-    operations = _lines(CONVERTER.unstructure(trace.operations, unstructure_as=tuple[Operation, ...]), 2)
+    union: Any = WarmupOperation if isinstance(trace, WarmupTrace) else Operation
+    operations = _lines([CONVERTER.unstructure(one, unstructure_as=union) for one in trace.operations], 2)
     rest = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in setting.items())
     head = f' "format": {FORMAT},\n "level": {json.dumps(trace.level)}'
     return f'{{\n{head},\n "setting": {{\n  "groups": {groups}{rest}\n }},\n "operations": {operations}\n}}\n'
@@ -86,7 +89,7 @@ def _lines(items: list[Any] | tuple[Any, ...], indent: int) -> str:
     return "[\n" + ",\n".join(pad + json.dumps(item) for item in tagged) + "\n" + pad[:-1] + "]"
 
 
-def loads(text: str, where: str = "the trace") -> Trace:
+def loads(text: str, where: str = "the trace") -> Trace | WarmupTrace:
     """Read JSON text; TraceError says in a sentence what is wrong."""
     try:
         data = json.loads(text)
@@ -105,6 +108,8 @@ def loads(text: str, where: str = "the trace") -> Trace:
     if problem:
         raise TraceError(f"{where}: {problem}")
     try:
+        if data.get("level") == "warmup":
+            return CONVERTER.structure(data, WarmupTrace)
         trace = CONVERTER.structure(data, Trace)
         for index, operation in enumerate(trace.operations):
             _check(index, operation)
@@ -178,7 +183,15 @@ def _say(error: BaseException, place: str) -> str:
 
 
 def read(path: Path) -> Trace:
-    """Read a trace file."""
+    """Read a trace file of the manager level."""
+    trace = read_any(path)
+    if isinstance(trace, WarmupTrace):
+        raise TraceError(f"{path} is a trace of the warmup level, which this command does not take; use replay")
+    return trace
+
+
+def read_any(path: Path) -> Trace | WarmupTrace:
+    """Read a trace file of any level."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -12,6 +12,7 @@ import mmap
 import struct
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -25,9 +26,9 @@ from strategies.packed import open_trace
 from strategies.traces import draw
 
 #: examples a shard; a run is a sequence of shards, whoever runs them
-EXAMPLES = 22
+EXAMPLES = 46
 #: every so many examples one is run twice
-TWICE_EVERY = 20
+TWICE_EVERY = 25
 MAGIC = b"slotcheck-1\n"
 _HEAD = struct.Struct("<12sQQQQ")
 _COUNTER = struct.Struct("<Q")
@@ -71,15 +72,13 @@ class Journal:
         path.write_bytes(_HEAD.pack(MAGIC, 0, 0, 0, 0) + bytes(CAPACITY))
         with path.open("r+b") as stream:
             self.map = mmap.mmap(stream.fileno(), 0)
+        #: told the step that runs next, before each call of the target
+        self.at: Callable[[int], None] = partial(_COUNTER.pack_into, self.map, 20)
 
     def begin(self, examples: int, data: bytes, profile: str) -> None:
         """A new trace: its bytes are written before its first step."""
         head = _HEAD.pack(MAGIC, examples, 0, len(data), int(profile == "hostile"))
         self.map[: _HEAD.size + len(data)] = head + data
-
-    def at(self, step: int) -> None:
-        """The step that runs next."""
-        _COUNTER.pack_into(self.map, 20, step)
 
 
 @frozen

@@ -57,8 +57,8 @@ class Laws:
         ]
         self.over_cap: set[int] = set()
         #: a pool below start-up sizing need not hold what the gate does not count: lookahead, a second align state
-        align = any(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
-        self.promised = self.usable >= blocks_for_one(setting) or not (setting.lookahead or align)
+        self.align = any(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
+        self.promised = self.usable >= blocks_for_one(setting) or not (setting.lookahead or self.align)
         #: the request that the gate admitted to an idle pool and that has been alone since, with its known tokens
         self.alone: tuple[int, int] | None = None
 
@@ -92,7 +92,7 @@ class Laws:
             self._broken(
                 index,
                 "W5",
-                "gate",
+                "gate in flight" if self.align and call.in_flight else "gate",
                 f"the gate admitted {alone[1]} tokens to an idle pool of {self.usable} blocks, "
                 f"but the chunk that ends at {end} is refused with nobody else there",
             )

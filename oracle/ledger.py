@@ -296,7 +296,8 @@ class Ledger:
         """Whether a load may fail in its middle: one group only, at the start of a block that was loaded (S48)."""
         group, *others = self.setting.groups
         size = self.setting.scheduler_block_size
-        return not others and valid % size == 0 and valid >= group.live(loading) // size * size
+        # a state is not made of positions: of a load that failed in its middle nothing is left
+        return not others and not self.mamba and valid % size == 0 and valid >= group.live(loading) // size * size
 
     # ----------------------------------------------------------------------------------------- release
 

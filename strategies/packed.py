@@ -131,7 +131,7 @@ def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, 
     }
     replicated = not first & 2
     if issubclass(kind, Mamba):
-        mode = ("align", "align", "none", "align", "all")[first % 5]
+        mode = ("align", "none", "align", "all")[first % 4]
         if mode == "none" and not wild:
             size = max_model_len
         elif mode == "align" and not wild:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 #: bytes a trace for tests: a fixed length is drawn first, because collections of free length come out short
 LENGTHS = (48, 120, 240, 480)
-#: bytes a trace of a run, some 280 operations: what a trace costs before its first step is paid once
-RUN_LENGTH = 1024
+#: bytes a trace of a run, some 130 operations: long enough for a full pool, short enough for many settings
+RUN_LENGTH = 512
 #: bytes of the key that the engine draws, and how many traces of a run are unrolled from one
 KEY_LENGTH = 16
-TRACES_A_KEY = 11
+TRACES_A_KEY = 23
 
 
 def packed(lengths: tuple[int, ...] = LENGTHS) -> st.SearchStrategy[bytes]:

@@ -58,6 +58,7 @@ def import_vllm() -> None:
         os.environ.setdefault(name, value)
     if not _has_gpu():
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # the block-table kernels, on a CPU
     if installed_release() is None:
         raise TargetError("vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'")
     logging.getLogger("vllm").setLevel(logging.ERROR)

@@ -17,7 +17,7 @@ RULES = "outcome,columns,nulls,free,ids,order,zeroing"
 def few(monkeypatch):
     """A run that must meet two crossings only, and shrinks three differences at most."""
     for module in (job, console):
-        monkeypatch.setattr(module, "MINIMA", {"granted": 10, "session": 1})
+        monkeypatch.setattr(module, "MINIMA", {"granted": 10, "refused by the test": 1})
     monkeypatch.setattr(job, "MAX_SHRUNK", 3)
 
 
@@ -75,7 +75,7 @@ def test_json_has_every_number(pure, few):
     result = pure("run", "--steps", 3000, "--target", target("Sound"), "--aspects", RULES, "--json")
     data = json.loads(result.out)
 
-    assert {"granted", "session"} == set(data["reach"])
+    assert {"granted", "refused by the test"} == set(data["reach"])
     assert all(data[name] > 0 for name in VARIES if name != "reach")
 
 

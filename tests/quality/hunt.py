@@ -52,6 +52,12 @@ class Hunt:
             pass
         return self
 
+    def usually(self) -> Hunt:
+        """Go on until the defect's usual difference shows, if it does within the limit."""
+        while self.defect.shows[0] not in self.signs and self.go_on():
+            pass
+        return self
+
     @property
     def signs(self) -> set[str]:
         """Its differences as "aspect/rule/sign"."""

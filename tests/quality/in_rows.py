@@ -197,8 +197,8 @@ def align_removal_stops_at_a_null(target: Any, setting: Setting) -> None:
 
 
 @planted(
+    *(f"outcome/{rule}/error:{error}" for rule in ("A16", "A15", "A13") for error in ("IndexError", "AssertionError")),
     "nulls/A14/more",
-    *(f"outcome/{rule}/error:{error}" for rule in ("A13", "A15", "A16") for error in ("AssertionError", "IndexError")),
     tight="granted",
 )
 def align_scratch_remembered_after_release(target: Any, setting: Setting) -> None:

@@ -11,7 +11,7 @@ from oracle.groups import CrossAttention, FullAttention, Group, Mamba, SlidingWi
 from oracle.setting import Setting
 from oracle.trace import Extend, Operation, Settle, Trace
 from tests.quality.defects import DEFECTS, Defect
-from tests.quality.hunt import Hunt
+from tests.quality.hunt import RARE, Hunt
 
 SEEDS = (0, 1, 2)
 
@@ -131,4 +131,4 @@ MINIMA = (
 def test_minimum(minimum: Minimum, seed: int, plant: Callable[[Defect], Defect]) -> None:
     defect = plant(DEFECTS[minimum.defect])
 
-    assert minimum.trace == Hunt(defect, seed).until(minimum.fingerprint).minimum(minimum.fingerprint).trace
+    assert minimum.trace == Hunt(defect, seed, RARE).until(minimum.fingerprint).minimum(minimum.fingerprint).trace

@@ -28,6 +28,13 @@ class NoLookahead(Allocator):
         return super().extend(evolve(call, lookahead=0), gate, test)
 
 
+class Refuses(Allocator):
+    """Refuses every call: whatever is drawn, it differs."""
+
+    def extend(self, call: Call, gate: bool = True, test: bool = True) -> Observation:
+        return self._seen(REFUSED, self.nothing, self.rows.get(call.request))
+
+
 class NoGate(Allocator):
     """Admits whatever its next chunk fits."""
 
@@ -173,6 +180,4 @@ class ChangesItsMind(Allocator):
         self.refuses = ChangesItsMind.built % 3 == 0
 
     def extend(self, call: Call, gate: bool = True, test: bool = True) -> Observation:
-        if self.refuses:
-            return self._seen(REFUSED, self.nothing, self.rows.get(call.request))
-        return super().extend(call, gate, test)
+        return Refuses.extend(self, call) if self.refuses else super().extend(call, gate, test)

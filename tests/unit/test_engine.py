@@ -13,7 +13,7 @@ from harness.targets.compat import TargetError
 from harness.worker import run_shard
 from oracle.errors import SlotcheckError
 from tests.unit.conftest import FEW
-from tests.unit.mutants import CannotBeBuilt, ChangesItsMind, NoLookahead, Sound
+from tests.unit.mutants import CannotBeBuilt, ChangesItsMind, Refuses, Sound
 
 COLUMNS = Options(aspects=frozenset({"outcome", "columns"}))
 
@@ -49,13 +49,13 @@ def shown(result):
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_worker_count_changes_nothing(run, workers):
     """Shards are merged in order, the same ones however many are run at once."""
-    assert shown(run(NoLookahead, steps=4000)) == shown(run(NoLookahead, steps=4000, workers=workers))
+    assert shown(run(Refuses, steps=4000)) == shown(run(Refuses, steps=4000, workers=workers))
 
 
 def test_a_run_is_made_of_shards(run):
     """The first one is enough for a step: its steps, its traces, what it found."""
-    first = shard(0, NoLookahead)
-    result = run(NoLookahead)
+    first = shard(0, Refuses)
+    result = run(Refuses)
 
     assert (1, first.steps, FEW, first.counts) == (result.shards, result.steps, result.traces, result.counts)
 
@@ -75,8 +75,8 @@ def test_another_seed_is_another_run(run):
 
 def test_of_each_difference_the_shortest_trace_is_kept(run):
     """That of all shards together."""
-    parts = [shard(number, NoLookahead) for number in range(2)]
-    found = run(NoLookahead, steps=parts[0].steps + 1).found
+    parts = [shard(number, Refuses) for number in range(2)]
+    found = run(Refuses, steps=parts[0].steps + 1).found
     lengths = {
         name: min(len(part.found[name].trace.operations) for part in parts if name in part.found) for name in found
     }
@@ -109,7 +109,7 @@ def test_ctrl_c_keeps_what_was_found(run):
         if result.shards:
             raise KeyboardInterrupt
 
-    result = run(NoLookahead, interrupt, steps=10**9)
+    result = run(Refuses, interrupt, steps=10**9)
 
     assert (True, True) == (result.interrupted, bool(result.found))
 

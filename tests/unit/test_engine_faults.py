@@ -127,13 +127,13 @@ import sys
 from pathlib import Path
 from harness.engine import Engine, Plan
 from harness.replay import Options
-from tests.unit.mutants import NoLookahead
+from tests.unit.mutants import Refuses
 
 def told(result):
     if result.found:
         print("running", flush=True)
 
-plan = Plan(seed=0, steps=10**9, seconds=60, workers=2, make_target=NoLookahead,
+plan = Plan(seed=0, steps=10**9, seconds=60, workers=2, make_target=Refuses,
             options=Options(aspects=frozenset({"outcome", "columns"})), inflight=Path(sys.argv[1]))
 result = Engine(plan, told).run()
 print(result.interrupted, bool(result.found), flush=True)

@@ -16,7 +16,7 @@ from harness.shrink import Shrunk
 from oracle.errors import SlotcheckError
 from oracle.trace import ASPECTS, Difference
 from tests.unit.examples import ask, setting, trace
-from tests.unit.mutants import CannotBeBuilt, Crashes, NoLookahead, Sound
+from tests.unit.mutants import CannotBeBuilt, Crashes, Refuses, Sound
 
 ENOUGH = Counter(MINIMA)
 FOUND = Difference(
@@ -122,7 +122,7 @@ def test_a_clean_run_leaves_its_result_alone(job):
 
 def test_each_distinct_difference_has_a_folder(job):
     """Named by its fingerprint, with its shortest trace."""
-    one, *_ = jobs.run(job(make_target=NoLookahead)).differences
+    one, *_ = jobs.run(job(make_target=Refuses)).differences
 
     assert (one.shrunk.trace, one.shrunk.difference.fingerprint.replace("/", "-")) == (
         tracefile.read(one.folder / "trace.json"),
@@ -132,10 +132,10 @@ def test_each_distinct_difference_has_a_folder(job):
 
 def test_differences_that_shrink_to_one_are_counted_together(job, monkeypatch):
     """Two fingerprints whose smallest traces show the same are one difference, with the shorter trace."""
-    result = jobs.Engine(jobs.Plan(**plan_of(job(make_target=NoLookahead)))).run()
+    result = jobs.Engine(jobs.Plan(**plan_of(job(make_target=Refuses)))).run()
     same = Shrunk(trace(setting(method="eagle", num_speculative_tokens=3), ask(1, prompt=1)), FOUND, 0, True)
     monkeypatch.setattr(jobs, "shrink_found", lambda one, plan: same)
-    report = Report(job(make_target=NoLookahead), result, 100)
+    report = Report(job(make_target=Refuses), result, 100)
     jobs._shrink_all(report, jobs.Plan(**plan_of(report.job)))
 
     assert [(sum(result.counts.values()), same)] == [(one.count, one.shrunk) for one in report.differences]
@@ -161,7 +161,7 @@ def test_ctrl_c_while_shrinking_reports_what_was_found(job, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jobs, "shrink_found", interrupt)
-    report = jobs.run(job(make_target=NoLookahead))
+    report = jobs.run(job(make_target=Refuses))
 
     assert (True, {False}) == (report.result.interrupted, {found.shrunk.minimal for found in report.differences})
 

@@ -38,7 +38,7 @@ TEXTS = {
     changed(2, "format"): " has format 2; this version reads format 1",
     changed("1", "format"): " has format '1'; this version reads format 1",
     changed(True, "format"): " has format True; this version reads format 1",
-    changed("scheduler", "level"): " has level 'scheduler'; this version has: manager",
+    changed("scheduler", "level"): f" has level 'scheduler'; this version has: {', '.join(tracefile.LEVELS)}",
     changed(GONE, "setting"): ": setting: 'setting' is missing",
     changed(GONE, "operations"): ": operations: 'operations' is missing",
     changed("x", "notes"): ": unknown field 'notes' of Trace",

@@ -98,6 +98,16 @@ def test_a_crossing_is_not_counted_before(name):
     assert 0 == met(groups, fields, operations[:-1]).counts[name]
 
 
+@pytest.mark.parametrize(
+    ("accepted", "counted"), [(0, (1, 0, 0)), (2, (1, 1, 0)), (3, (0, 1, 1))], ids=["none", "some", "all"]
+)
+def test_what_became_of_drafts(accepted, counted):
+    """Of 3 drafts: rejected, accepted, all of them accepted."""
+    counts = met((), EAGLE, (*DRAFTED, accept(accepted))).counts
+
+    assert counted == tuple(counts[name] for name in ("draft rejected", "draft accepted", "all drafts accepted"))
+
+
 def test_every_crossing_has_its_shortest_trace():
     """But for the kinds, which are counted by their settings."""
     assert {name for name in MINIMA if not name.startswith("kind ")} == set(SHORTEST)

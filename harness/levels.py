@@ -1,0 +1,105 @@
+"""The levels beside the manager's: one run of each, from the options of `slotcheck run` to a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from harness import tracefile
+from harness.findings import Declared
+from harness.job import AGREED, DIFFERENCES, INCONCLUSIVE
+from oracle.releases import confirmed
+from oracle.trace import Difference
+from oracle.warmup import WarmupTrace
+
+
+@frozen
+class LevelReport:
+    """What came of one level: verdict, the object for `--json`, and the same as text."""
+
+    verdict: str
+    data: dict[str, Any]
+    text: str
+
+
+def run_rules(seconds: float | None, release: str | None, findings: bool) -> LevelReport:
+    """The table of speculative methods beside the real configuration; a walk cut short is inconclusive."""
+    from harness import rules_findings, rules_level
+
+    result = rules_level.run_release(seconds=seconds)
+    known = rules_findings.declared(release) if findings else Declared((), release)
+    new = sorted(name for name, difference in result.found.items() if known.explain(difference) is None)
+    reasons = [f"{len(new)} difference(s) that no finding declares"] if new else []
+    if result.missed:
+        reasons.append(f"not reached: {', '.join(result.missed)}")
+    if not confirmed(release):
+        reasons.append(f"rules not confirmed for release {release or 'unknown'}")
+    verdict = DIFFERENCES if new else INCONCLUSIVE if reasons else AGREED
+    data = {
+        "verdict": verdict,
+        "reasons": reasons,
+        "release": release,
+        "level": "rules",
+        "cases": result.cases,
+        "seconds": round(result.seconds, 3),
+        "differences": new,
+        "declared": sorted(set(result.found) - set(new)),
+        "missed": result.missed,
+    }
+    return LevelReport(verdict, data, f"{rules_level.table(result)}\n{_verdict(verdict, reasons)}")
+
+
+def run_warmup(
+    *,
+    seed: int,
+    warmups: int | None,
+    seconds: float | None,
+    workers: int,
+    out: Path,
+    release: str | None,
+    findings: bool,
+    hang_seconds: float,
+) -> LevelReport:
+    """The release's warmup on generated settings, beside the oracle and the real manager."""
+    from harness import warmup_findings, warmup_job
+    from harness.targets.manager import Manager
+    from harness.targets.warmup import Warmup, functions
+    from harness.warmups import WarmupOptions
+
+    functions()
+    known = warmup_findings.declared(release) if findings else Declared((), release)
+
+    def name_of(difference: Difference) -> str:
+        finding = known.explain(difference)
+        return finding.name if finding is not None else difference.fingerprint
+
+    def dump(trace: WarmupTrace) -> str:
+        return tracefile.dumps(trace)
+
+    report = warmup_job.run(
+        warmup_job.WarmupJob(
+            seed=seed,
+            warmups=warmups,
+            seconds=seconds,
+            workers=workers,
+            out=out,
+            release=release,
+            make_warmup=Warmup,
+            options=WarmupOptions(declared=known, make_manager=Manager),
+            name_of=name_of,
+            hang_seconds=hang_seconds,
+            dump=dump,
+        )
+    )
+    data = report.data()
+    caught = f"canary caught after {data['canary_warmups']} warmups"
+    lines = [f"{data['warmups']:,} warmups in {data['traces']:,} traces, {data['seconds']} s, {caught}"]
+    lines += [f"  declared: {name} {count:,}" for name, count in data["declared"].items()]
+    lines += [f"  {one['fingerprint']}  x{one['count']}  {one['trace']}" for one in data["differences"]]
+    return LevelReport(report.verdict, data, "\n".join([*lines, _verdict(report.verdict, report.reasons)]))
+
+
+def _verdict(verdict: str, reasons: list[str]) -> str:
+    return f"{verdict}{': ' if reasons else ''}{'; '.join(reasons)}"
