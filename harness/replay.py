@@ -262,6 +262,9 @@ class Replay:
                     self.over = True
                     return
                 agreed_on = True
+            elif expected.outcome != observed.outcome:
+                self.over = True  # decisions are not compared, but from here on the two states have parted
+                return
         elif self.options.keep_entries:
             self._keep(operation, call, before, expected, None)
         self.rows[request] = rows = seen.rows

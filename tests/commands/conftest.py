@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,6 +77,16 @@ def missing(slot, monkeypatch):
     monkeypatch.setattr(cli, "installed_release", lambda: None)
     monkeypatch.delitem(sys.modules, "vllm.v1.core.kv_cache_manager", raising=False)
     return slot
+
+
+@pytest.fixture
+def two_findings(monkeypatch, tmp_path_factory):
+    """Two declarations in the place of those under reports/, which come and go."""
+    folder = tmp_path_factory.mktemp("reports")
+    for name in ("align-count-below-zero", "sink-manager-cannot-be-built"):
+        shutil.copytree(REPORTS / name, folder / name)
+    monkeypatch.setattr("harness.findings.folder", lambda: folder)
+    return folder
 
 
 def plain(text: str, folder: Path | None = None) -> str:

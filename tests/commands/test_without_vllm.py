@@ -40,7 +40,7 @@ def test_releases_list_of_an_unknown_release(pure, snapshot, monkeypatch):
     assert snapshot == pure("releases", "list").out
 
 
-def test_findings_list(missing, snapshot):
+def test_findings_list(missing, two_findings, snapshot):
     """Name, releases, title."""
     assert snapshot == missing("findings", "list").out
 
@@ -52,7 +52,7 @@ def test_findings_show(missing):
     assert (REPORTS / name / "report.md").read_text() == missing("findings", "show", name).out
 
 
-def test_findings_show_of_an_unknown_one(missing, snapshot):
+def test_findings_show_of_an_unknown_one(missing, two_findings, snapshot):
     """The name, and those that there are."""
     result = missing("findings", "show", "nothing")
 

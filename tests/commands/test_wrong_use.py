@@ -32,7 +32,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_use(pure, tmp_path, snapshot, name):
+def test_wrong_use(pure, two_findings, tmp_path, snapshot, name):
     """The value and what is allowed."""
     result = pure(*WRONG[name])
 

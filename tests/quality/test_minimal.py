@@ -86,20 +86,6 @@ MINIMA = (
             max_encoder_len=2,
         ),
     ),
-    # 2 tokens in columns of 2 and 1 scratch: 2 columns; with 1 draft behind them it would be 2 + 1. The draft needs its
-    # scratch, the columns must be longer than the drafts in flight, and the draft must end inside max_model_len
-    Minimum(
-        "align_counts_lookahead",
-        "manager/columns/mamba/A42/more/first",
-        trace(
-            Mamba(block_size=2, mode="align", speculative_blocks=1),
-            Extend(request=0, prompt=2, new=2),
-            num_blocks=3,
-            max_model_len=3,
-            method="eagle",
-            num_speculative_tokens=1,
-        ),
-    ),
     # 2 tokens, one on each rank: 1 column, the defect takes 2
     Minimum(
         "dcp_factor_ignored_by_the_first_group",

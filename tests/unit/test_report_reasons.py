@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from attrs import evolve
 
@@ -114,6 +116,7 @@ def test_a_place_is_found_in_the_class_that_defines_it(tmp_path, monkeypatch):
         "class A:\n    def f(self): ...\nclass B(A, Other):\n    x = 1\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)  # another test may have imported the real one
     source._classes.cache_clear()
 
     found = [str(source.locate("vllm/v1/a.py", name)) for name in ("B.f", "B.g", "C.f")]
