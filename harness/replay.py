@@ -270,11 +270,10 @@ class Replay:
             self.laws.extended(ledger.index, call, seen, before)
             if agreed_on:
                 self.laws.not_alone()
-        if seen.outcome != expected.outcome and not agreed_on:
-            # decisions are not compared: the oracle follows where it can, else the two states have parted
-            if expected.outcome != REFUSED or oracle.follow(call, seen.outcome).outcome != seen.outcome:
-                self.over = True
-                return
+        parted = seen.outcome != expected.outcome and not agreed_on
+        if parted and (expected.outcome != REFUSED or oracle.follow(call, seen.outcome).outcome != seen.outcome):
+            self.over = True  # decisions are not compared; the oracle could not follow, the two states have parted
+            return
         if seen.outcome == GRANTED:
             step = ledger.granted(call)
             if step is not None:
