@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 import pytest
 
 from harness import pytest_plugin
-
-INSTALLED = bool(entry_points(group="pytest11", name="slotcheck"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

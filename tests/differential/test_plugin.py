@@ -11,7 +11,6 @@ from harness import findings, tracefile
 from harness.report import folder
 from harness.targets import compat, loader
 from oracle.trace import Extend
-from tests.differential.conftest import INSTALLED
 from tests.unit import mutants
 
 pytest_plugins = ["pytester"]
@@ -19,7 +18,8 @@ pytest_plugins = ["pytester"]
 #: pytester forgets what an inner run is the first to import; modules that tell types apart must stay the same ones
 KEPT = (findings, folder, mutants)
 ROOT = Path(__file__).parents[2]
-PLUGIN = [] if INSTALLED else ["-p", "harness.pytest_plugin"]
+#: the plugin by its module, installed or not; others, which take seconds to load beside vLLM, are left out
+PLUGIN = ["-p", "harness.pytest_plugin", "-p", "no:cacheprovider"]
 
 CONFTEST = """
 from pathlib import Path
@@ -62,18 +62,24 @@ TRACE = tracefile.loads("""{"format": 1, "setting": {"groups": [{"kind": "full_a
 CHECKED = f"{TRACE}\n\ndef test_mine(slotcheck):\n    slotcheck.check(TRACE)\n"
 
 
-@pytest.fixture
-def inner(pytester, monkeypatch):
-    """Runs tests of a project of its own on a planted target, in this process unless workers are wanted."""
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """The checkout is on the path of inner runs."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+
+
+@pytest.fixture
+def inner(pytester):
+    """Runs tests of a project of its own on a planted target, in this process unless workers are wanted."""
 
     def run(*arguments, target="NoLookahead", text=CHECKED, workers=0):
         pytester.makeconftest(CONFTEST.format(target=target))
         pytester.makepyfile(test_project=text)
-        parallel = ["-n", str(workers)] if workers else ["-p", "no:xdist"]
+        parallel = ["-p", "xdist.plugin", "-n", str(workers)] if workers else []
         start = pytester.runpytest_subprocess if workers else pytester.runpytest_inprocess
-        return start(*PLUGIN, *parallel, "-p", "no:cacheprovider", *arguments)
+        return start(*PLUGIN, *parallel, *arguments)
 
     return run
 
@@ -91,10 +97,12 @@ FAILED = [
 ]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_failing_test_prints_its_shortest_trace(inner, workers):
-    """With the term that differs; in workers as well."""
-    result = inner(text=DRAWN.format(profile="scheduler"), workers=workers)
+@pytest.mark.parametrize(
+    ("text", "workers"), [(DRAWN.format(profile="scheduler"), 0), (CHECKED, 2)], ids=["drawn", "in workers"]
+)
+def test_a_failing_test_prints_its_shortest_trace(inner, text, workers):
+    """With the term that differs, made minimal by the plugin."""
+    result = inner(text=text, workers=workers)
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(FAILED)
@@ -211,11 +219,10 @@ def test_the_worker_count_does_not_change_the_examples(inner, pytester):
 
 def test_without_vllm_the_fixture_skips(pytester, monkeypatch):
     """And says what to install."""
-    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     monkeypatch.setattr(compat, "installed_release", lambda: None)
     monkeypatch.delitem(sys.modules, "vllm.v1.core.kv_cache_manager", raising=False)
     pytester.makepyfile(test_project="def test_mine(slotcheck):\n    pass\n")
-    result = pytester.runpytest_inprocess(*PLUGIN, "-p", "no:xdist", "-p", "no:cacheprovider", "-rs")
+    result = pytester.runpytest_inprocess(*PLUGIN, "-rs")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*vLLM is not installed; install the extra: pip install 'slotcheck[[]vllm[]]'"])
@@ -223,7 +230,6 @@ def test_without_vllm_the_fixture_skips(pytester, monkeypatch):
 
 def test_the_fixture_has_the_installed_manager(pytester, monkeypatch):
     """Loaded once a session, with the declared findings of its release."""
-    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     monkeypatch.setattr(compat, "installed_release", lambda: "0.33.0")
     monkeypatch.setattr(loader, "import_vllm", lambda: None)
     pytester.makepyfile(
@@ -237,4 +243,4 @@ def test_the_fixture_has_the_installed_manager(pytester, monkeypatch):
         """
     )
 
-    pytester.runpytest_inprocess(*PLUGIN, "-p", "no:xdist", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=1)

@@ -76,7 +76,7 @@ def gate_counts_lookahead(target: Any, setting: Setting) -> None:
         return original(num_tokens=num_tokens, **arguments)
 
 
-@planted("outcome/A13/granted", "nulls/A13/passed the gate", "nulls/A14/less")
+@planted("outcome/A13/granted", "nulls/A13/passed the gate", "nulls/A14/less", tight="refused")
 def gate_counts_the_prompt_alone(target: Any, setting: Setting) -> None:
     """A13, A53: a preempted request comes back with its output, which must fit too."""
 

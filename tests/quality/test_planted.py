@@ -17,12 +17,9 @@ GLANCE = 5
 SELDOM = {
     "trim_forgets_the_prompt": "a removal alone, after an output that moves the gap of an R-SWA row",
     "align_removal_stops_at_a_null": "two steps in flight that both jump, and a state between the nulls",
-    "all_mode_without_speculative_blocks": "Mamba in mode all with drafts",
     "cap_without_the_window_begin": "a pool that is short by the one block, and nothing declared in the same call",
-    "gap_freed_only_once": "an R-SWA row whose gap moves twice",
+    "checkpoint_skipped": "a chunk that saves an inner state",
     "gate_after_removal": "a session whose window moved, on a pool that is short by what it frees",
-    "gate_counts_the_prompt_alone": "a preempted request whose output needs a column of its own, and a full pool",
-    "gate_without_admission_cap": "a window that recycles, and a pool between its cap and the whole sequence",
     "CheckpointAnywhere": "a checkpoint alignment of 2 or more that decides",
     "CheckpointInEveryChunk": "retention interval 0 and a chunk inside the prompt that could save a state",
 }
