@@ -379,11 +379,10 @@ def findings_show(name: str) -> None:
 @click.argument("names", nargs=-1)
 def findings_refresh(names: tuple[str, ...]) -> None:
     """Write report.md and repro.py of findings again, from their trace.json and finding.json."""
-    from harness.targets.loader import load_target
+    from harness.finding_levels import level_of
 
-    make_target = load_target(None)
     for finding in [_named(name) for name in names] if names else findings.load():
-        findings.refresh(finding, make_target, installed_release())
+        level_of(finding).refresh(finding, installed_release())
         console().print(f"wrote {finding.folder}", markup=False, soft_wrap=True)
 
 
@@ -391,15 +390,14 @@ def findings_refresh(names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1)
 def findings_check(names: tuple[str, ...]) -> None:
     """Check that findings still reproduce exactly where they say; 1 if one has gone."""
-    from harness.targets.loader import load_target
+    from harness.finding_levels import level_of
 
     chosen = [_named(name) for name in names] if names else findings.load()
     installed = installed_release()
-    make_target = load_target(None)
     today = datetime.now(tz=UTC).date()
     bad = 0
     for finding in chosen:
-        shows = findings.reproduces(finding, make_target)
+        shows = level_of(finding).reproduces(finding)
         should = finding.covers(installed)
         state = "reproduces" if shows else "does not reproduce"
         expired = finding.expired(today)

@@ -69,6 +69,11 @@ class Finding:
     name: str = ""
     folder: Path = Path()
 
+    @property
+    def level(self) -> str:
+        """The level that its differences are of."""
+        return self.match[0].level
+
     def expired(self, today: date) -> bool:
         """Whether somebody should look at it again."""
         return bool(self.expires) and today > date.fromisoformat(self.expires)
@@ -82,7 +87,7 @@ class Finding:
         return any(match.fits(difference) for match in self.match)
 
     def trace(self) -> Trace:
-        """The shortest trace that shows it."""
+        """The shortest trace that shows it, at the manager level."""
         return tracefile.read(self.folder / "trace.json")
 
 

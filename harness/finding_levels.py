@@ -1,0 +1,40 @@
+"""How the declared findings of each level are run again, and their reports written: one entry a level.
+
+A level's modules are imported when one of its findings is asked for. What shows a finding (a trace, a case) lies in its
+folder and is the level's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from harness import findings
+from harness.findings import Finding
+
+
+@frozen
+class FindingLevel:
+    """reproduces: whether a finding still shows here. refresh: write its report again, for a release."""
+
+    reproduces: Callable[[Finding], bool]
+    refresh: Callable[[Finding, str | None], None]
+
+
+def _manager() -> FindingLevel:
+    from harness.targets.loader import load_target
+
+    make_target = load_target(None)
+    return FindingLevel(
+        lambda finding: findings.reproduces(finding, make_target),
+        lambda finding, release: findings.refresh(finding, make_target, release),
+    )
+
+
+LEVELS: dict[str, Callable[[], FindingLevel]] = {"manager": _manager}
+
+
+def level_of(finding: Finding) -> FindingLevel:
+    """The level that a finding is of; TargetError when the installed vLLM cannot be loaded."""
+    return LEVELS[finding.level]()
