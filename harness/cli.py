@@ -291,9 +291,8 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
         click.echo(text, nl=False)
     else:
         tracefile.write_text(output, text)
-    end = "a minimum" if small.minimal else "stopped at the limit of tries, not a minimum"
     console(stderr=True).print(
-        f"{len(loaded.operations)} -> {len(small.trace.operations)} operations in {small.tries} tries, {end}: "
+        f"{len(loaded.operations)} -> {len(small.trace.operations)} operations in {small.tries} tries, {small.end}: "
         f"{small.difference.fingerprint}",
         soft_wrap=True,
     )

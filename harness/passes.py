@@ -19,7 +19,7 @@ from harness.reach import Reach
 from harness.replay import MakeTarget, Options, Outcome, Replay
 from oracle.allocator import Allocator
 from oracle.setting import Setting
-from oracle.trace import ASPECTS, Audit, Call, Observation
+from oracle.trace import ASPECTS, METHODS, Audit, Call, Observation
 from strategies.packed import open_trace
 
 #: told the step that runs next
@@ -106,17 +106,13 @@ def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: 
         target = make_target(prediction.setting)
     except Exception:  # the lockstep run looks into it
         return -1
-    ask: dict[str, Callable[..., Observation | Audit]] = {
-        "extend": target.extend,
-        "release": target.release,
-        "give_back": target.give_back,
-        "trim": target.trim,
-        "new_step": target.new_step,
-        "audit": target.audit,
-    }
+    ask: dict[str, Callable[..., Observation | Audit]] = {name: getattr(target, name) for name in METHODS}
     for step, method, arguments, answer in prediction.asked:
         at(step)
-        seen = ask[method](*arguments)
+        try:
+            seen = ask[method](*arguments)
+        except Exception:  # the lockstep run names it
+            return step
         if seen != answer and not _same_audit(answer, seen, step):
             return step
     return None

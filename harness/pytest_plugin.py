@@ -137,5 +137,5 @@ def describe(found: Divergence, name: str, write: Callable[..., Path] | None = N
         where = f"report: {folder}\nagain:  slotcheck replay {folder / 'trace.json'}"
     except SlotcheckError as error:
         where = f"no report: {error}"
-    end = "" if small.minimal else " (not a minimum: the tries ran out)"
+    end = "" if small.minimal else f" ({small.end})"
     return "\n".join((f"{small.difference.fingerprint}{end}", text(outcome), difference_text(small.difference), where))

@@ -9,12 +9,16 @@ there on the two states have nothing to do with each other. Without a target it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 from attrs import define, field
 
 from harness import compare
 from harness.reach import Reach
 from oracle.allocator import Allocator
+from oracle.errors import SlotcheckError
 from oracle.laws import Laws
 from oracle.ledger import Ledger
 from oracle.memory import Memory, Violation
@@ -22,7 +26,9 @@ from oracle.setting import Setting
 from oracle.trace import (
     ASPECTS,
     GRANTED,
+    METHODS,
     REFUSED,
+    Audit,
     Call,
     Difference,
     Extend,
@@ -80,6 +86,24 @@ class Outcome:
     steps: int = 0
 
 
+class TargetRaised(Exception):  # noqa: N818  # what a target did, no error of ours
+    """The target raised where it must answer. Its cause is what it raised; its text says so in a line."""
+
+
+def _answer(method: Callable[..., Observation | Audit], *arguments: object) -> Observation | Audit:
+    try:
+        return method(*arguments)
+    except SlotcheckError:
+        raise
+    except Exception as error:  # whatever else a target raises is its answer, never a fault of ours
+        raise TargetRaised(f"{type(error).__name__}: {error}") from error
+
+
+def guarded(target: Target) -> Target:
+    """The target, with exceptions that cannot be taken for ours."""
+    return cast(Target, SimpleNamespace(**{name: partial(_answer, getattr(target, name)) for name in METHODS}))
+
+
 class Replay:
     """One trace being run on a target beside the oracle. `target` None: the oracle alone."""
 
@@ -118,7 +142,7 @@ class Replay:
         self.target: Target | None = None
         if make_target is not None:
             try:
-                self.target = make_target(setting)
+                self.target = guarded(make_target(setting))
             except Exception as error:  # the target's own: whatever it raises is its answer
                 self._built(error)
 
@@ -154,6 +178,22 @@ class Replay:
         )
         self.over = True
 
+    def _raised(self, error: TargetRaised) -> None:
+        """The target did not answer: the trace ends, nobody knows what it left behind."""
+        self._differ(
+            Difference(
+                aspect="outcome",
+                step=self.ledger.index,
+                group=None,
+                kind="pool",
+                rule="raised",
+                sign=f"error:{type(error.__cause__).__name__}",
+                expected="an answer",
+                observed=str(error),
+            )
+        )
+        self.over = True
+
     def _laws_broken(self) -> None:
         """Take note of the violations of this step."""
         for violation, tags in self.broken:
@@ -185,7 +225,10 @@ class Replay:
         self.operations.append(operation)
         self.ledger.index = self.steps
         self.steps += 1
-        HANDLERS[type(operation)](self, operation)
+        try:
+            HANDLERS[type(operation)](self, operation)
+        except TargetRaised as error:
+            self._raised(error)
         if self.broken:
             self._laws_broken()
         self.until_audit -= 1
@@ -197,7 +240,11 @@ class Replay:
         self.until_audit = self.options.audit_every
         seen = self.oracle.audit()
         if self.target is not None:
-            expected, seen = seen, self.target.audit()
+            try:
+                expected, seen = seen, self.target.audit()
+            except TargetRaised as error:
+                self._raised(error)
+                return
             difference = compare.audits(expected, seen, self.aspects, self.ledger.index)
             if difference is not None:
                 self._differ(difference)
@@ -407,7 +454,11 @@ def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, re
         replay = Replay(trace.setting, make_target, closer)
         run_operations(replay, trace.operations)
         if replay.outcome_differences:
-            return replay.result()
+            outcome = replay.result()
+    if options.keep_entries and len(outcome.entries) < outcome.steps:  # the last step raised: what the oracle says
+        alone = Replay(trace.setting, None, Options(frozenset(), keep_entries=True))
+        run_operations(alone, outcome.trace.operations)
+        outcome.entries += alone.entries[len(outcome.entries) :]
     return outcome
 
 

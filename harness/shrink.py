@@ -26,12 +26,19 @@ Evaluate = Callable[[Trace], list[Difference]]
 
 @frozen
 class Shrunk:
-    """The smallest failing trace found, its difference, and whether it is a minimum or the tries ran out."""
+    """The smallest failing trace found, its difference, and whether it is a minimum. No tries: it was not shrunk."""
 
     trace: Trace
     difference: Difference
     tries: int
     minimal: bool
+
+    @property
+    def end(self) -> str:
+        """How the shrinking ended, in words."""
+        if self.minimal:
+            return "a minimum"
+        return "not a minimum: the tries ran out" if self.tries else "not shrunk"
 
 
 def same_defect(one: Difference, other: Difference) -> bool:
@@ -264,11 +271,17 @@ def shrink(
     max_tries: int = MAX_TRIES,
     evaluate: Evaluate | None = None,
 ) -> Shrunk:
-    """The smallest trace that shows the defect `difference` of `trace`. `evaluate`: how a candidate is run."""
+    """The smallest trace that shows the defect `difference` of `trace`. `evaluate`: how a candidate is run.
+
+    What does not show when the trace is run alone, for example that two runs differ (W6), is not shrunk.
+    """
     given = options or Options()
     closely = Options(given.aspects, 1, given.declared, False, given.memory)
 
     def run(candidate: Trace) -> list[Difference]:
         return run_trace(candidate, make_target, closely).differences
 
-    return Shrinker(trace, difference, evaluate or run, max_tries).run()
+    evaluate = evaluate or run
+    if not any(same_defect(difference, found) for found in evaluate(trace)):
+        return Shrunk(trace, difference, 0, False)
+    return Shrinker(trace, difference, evaluate, max_tries).run()

@@ -36,15 +36,15 @@ class Breakdown:
 
     def blame(self, observed: int) -> list[str]:
         """Terms that, changed alone, give the observed number: left out first, then off by one."""
-        found = []
+        found: dict[str, None] = {}  # a term of 1, left out, is off by one too: it is named once
         for change in (lambda value: 0, lambda value: value - 1, lambda value: value + 1):
             for name, value in self.terms:
                 other = change(value)
                 if other == value or other < 0 or (name == "tokens_per_column" and other == 0):
                     continue
                 if self.formula.evaluate({**dict(self.terms), name: other}) == observed:
-                    found.append(f"{name} = {other} (ours {value}) would give {observed}")
-        return found
+                    found[f"{name} = {other} (ours {value}) would give {observed}"] = None
+        return list(found)
 
 
 def _attention(t: dict[str, int]) -> int:

@@ -190,12 +190,19 @@ class Target(Protocol):
     def audit(self) -> Audit: ...
 
 
+#: what a target is asked
+METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
+
 # ----------------------------------------------------------------------------------------------- differences
 
 #: what is compared, from robust to strict
 ASPECTS = ("outcome", "columns", "nulls", "free", "ids", "order", "zeroing", "law")
 #: aspects of later levels, known by name so that a run can say that this version does not have them
 LATER_ASPECTS = ("hits", "copies", "hashes", "events")
+
+
+#: rules of differences that are no wrong answer but none: the call raised, or ended or blocked its process
+NO_ANSWER = ("raised", "process")
 
 
 @frozen(kw_only=True)

@@ -104,6 +104,7 @@ def report_context(shrunk: Shrunk, outcome: Outcome, again: bool, versions: Vers
         if difference.step < 0
         else f"{operations} operation{'s' * (operations != 1)}",
         "minimal": shrunk.minimal,
+        "end": shrunk.end,
         "again": again,
         "setting": setting_rows(shrunk.trace.setting),
         "table": markdown(outcome) if outcome.entries else "",

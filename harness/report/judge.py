@@ -13,7 +13,7 @@ from attrs import frozen
 
 from harness.replay import Outcome
 from harness.report.walk import Moment, oracle_after
-from oracle.trace import GRANTED, Difference, GiveBack, Observation, Release
+from oracle.trace import GRANTED, NO_ANSWER, Difference, GiveBack, Observation, Release
 
 #: what a script does: compare a value, watch the construction, watch its own process, run twice
 VALUE, BUILD, PROCESS, TWICE = "value", "build", "process", "twice"
@@ -53,7 +53,7 @@ def name_of(outcome: str) -> str:
 
 def judge_of(outcome: Outcome, moments: list[Moment], difference: Difference) -> Judge:
     """The judge of a difference of a trace."""
-    if difference.rule in ("build", "process"):
+    if difference.rule in ("build", *NO_ANSWER):
         return Judge(kind=BUILD if difference.rule == "build" else PROCESS, step=difference.step)
     if difference.rule == "W6" or not 0 <= difference.step < len(moments):
         return Judge(kind=TWICE, step=difference.step)

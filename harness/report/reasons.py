@@ -190,6 +190,12 @@ REASONS: dict[str, Reason] = {
         "A kind of group that the release can declare in its KVCacheConfig is one that the manager can be built with.",
         ("manager:KVCacheManager.__init__", "single:*.__init__"),
     ),
+    "raised": Reason(
+        True,
+        "What gives blocks back, removes or lists them decides nothing and always answers. An exception there leaves "
+        "the pool half changed and ends the engine.",
+        ("manager:KVCacheManager.free", "single:*.remove_skipped_blocks"),
+    ),
     "process": Reason(
         True,
         "A call answers or raises; it never ends or blocks the process of the engine, in which all other requests run.",

@@ -19,7 +19,7 @@ from harness.report.terms import terms_text
 from harness.report.title import title
 from harness.report.walk import Moment, moments_of
 from oracle.allocator import Allocator
-from oracle.trace import Call, Difference, Rows
+from oracle.trace import NO_ANSWER, Call, Difference, Rows
 
 SAME, VOID = "same", "void"
 
@@ -61,7 +61,7 @@ def _line(moment: Moment, difference: Difference | None, oracle: Allocator) -> L
             theirs = SAME if ours == theirs else theirs
             if observed.free != expected.free:
                 free += f", got {observed.free}"
-    if difference is not None and difference.rule == "process":
+    if difference is not None and difference.rule in NO_ANSWER:
         theirs = difference.observed
     why = () if moment.call is None else _why(oracle, moment.call, moment.before)
     return Line(moment.index, difference is not None, moment.words, ours, theirs, free, why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.report.reasons import CAUSES
-from oracle.trace import GRANTED, REFUSED, Difference
+from oracle.trace import GRANTED, NO_ANSWER, REFUSED, Difference
 
 _SITUATIONS = {
     "async": "in an async load",
@@ -42,7 +42,7 @@ def title(difference: Difference) -> str:
 def _claim(difference: Difference) -> str:
     if difference.rule == "build":
         return f"the manager cannot be built with {difference.kind}: {difference.sign.removeprefix('error:')}"
-    if difference.rule == "process":
+    if difference.rule in NO_ANSWER:
         return f"a call does not answer: {difference.observed}"
     if difference.aspect == "law":
         return _law(difference)

@@ -142,10 +142,10 @@ def test_a_reported_trace_replays(pure, few):
 @pytest.mark.parametrize(
     ("name", "sign"),
     [
-        ("Crashes", "killed by SIGSEGV"),
-        ("Exits", "exit 9"),
-        ("Raises", "error:RuntimeError"),
-        ("RaisesOnRelease", "error:LookupError"),
+        ("Crashes", "process/killed by SIGSEGV"),
+        ("Exits", "process/exit 9"),
+        ("Raises", "raised/error:RuntimeError"),
+        ("RaisesOnRelease", "raised/error:LookupError"),
     ],
 )
 def test_a_fault_of_the_target_is_a_difference(pure, few, name, sign):
@@ -153,7 +153,7 @@ def test_a_fault_of_the_target_is_a_difference(pure, few, name, sign):
     result = pure("run", "--steps", 1, "--target", target(name), "--aspects", "outcome,columns")
 
     assert (1, "") == (result.status, result.err)
-    assert f"manager/outcome/pool/process/{sign}" in result.out
+    assert f"manager/outcome/pool/{sign}" in result.out
 
 
 def test_a_hang_is_a_difference(pure, few, monkeypatch):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from harness.shrink import shrink
 from harness.worker import run_shard
 from oracle.allocator import Allocator
 from oracle.setting import Setting
+from oracle.trace import METHODS
 from tests.quality.hunt import OPTIONS
 
 #: a shard of a run has more
@@ -27,24 +30,24 @@ class Raising(Allocator):
         setattr(self, method, fail)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        pytest.param(
-            method,
-            marks=pytest.mark.xfail(
-                strict=True,
-                raises=RuntimeError,
-                reason="harness.replay lets the exception of a target's method through",
-            ),
-        )
-        for method in ("extend", "release", "give_back", "trim", "new_step", "audit")
-    ],
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_target_that_raises(method: str) -> None:
     found = run_shard(0, 0, lambda setting: Raising(setting, method), OPTIONS, examples=EXAMPLES).found
 
-    assert {"error:RuntimeError"} == {one.difference.sign for one in found.values()}
+    assert [("error:RuntimeError", f"RuntimeError: {method} is broken")] == [
+        (one.difference.sign, one.difference.observed) for one in found.values()
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_target_that_raises_is_shrunk(method: str) -> None:
+    """To the one call that needs the method, and the row that it is about."""
+    make = partial(Raising, method=method)
+    (found,) = run_shard(0, 0, make, OPTIONS, examples=EXAMPLES).found.values()
+    small = shrink(found.trace, found.difference, make, OPTIONS)
+
+    assert small.minimal
+    assert len(small.trace.operations) == {"audit": 0, "extend": 1, "new_step": 1, "give_back": 4}.get(method, 2)
 
 
 class ExactFitRefused(Allocator):

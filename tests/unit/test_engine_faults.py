@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import HANG_COSTS, MAX_LOST, Engine, Plan, shrink_found
-from harness.forks import HarnessError, in_a_fork, process_difference, replay_in_a_fork
+from harness.forks import HarnessError, in_a_fork, replay_in_a_fork
 from harness.replay import Options
 from harness.worker import Found
 from oracle.trace import Extend, Loaded, Release
@@ -20,10 +20,10 @@ from tests.unit.examples import ask, setting, trace
 from tests.unit.mutants import Crashes, Exits, Hangs, NoLookahead, Raises, RaisesOnRelease, Sound
 
 FAULTS = {
-    Raises: "error:RuntimeError",
-    RaisesOnRelease: "error:LookupError",
-    Crashes: "killed by SIGSEGV",
-    Exits: "exit 9",
+    Raises: "raised/error:RuntimeError",
+    RaisesOnRelease: "raised/error:LookupError",
+    Crashes: "process/killed by SIGSEGV",
+    Exits: "process/exit 9",
 }
 DEADLY = trace(setting(), ask(4, prompt=6), Release(request=0))
 pytestmark = pytest.mark.usefixtures("small_shards")
@@ -37,10 +37,10 @@ def plan(target, folder, **fields):
 
 @pytest.mark.parametrize(("target", "sign"), FAULTS.items(), ids=lambda value: getattr(value, "__name__", value))
 def test_a_fault_is_a_difference(tmp_path, target, sign):
-    """Its sign is how the process ended."""
+    """Its sign is what was raised, or how the process ended."""
     found = Engine(plan(target, tmp_path)).run().found
 
-    assert [f"manager/outcome/pool/process/{sign}"] == list(found)
+    assert [f"manager/outcome/pool/{sign}"] == list(found)
 
 
 @pytest.mark.parametrize("target", [Crashes, Exits, RaisesOnRelease], ids=lambda target: target.__name__)
@@ -74,8 +74,8 @@ def test_a_hang_is_a_difference(tmp_path):
 
 @pytest.mark.parametrize("target", [Crashes, RaisesOnRelease], ids=lambda target: target.__name__)
 def test_a_fault_is_shrunk(tmp_path, target):
-    """A process a try: one call, one release."""
-    found = Found(process_difference(DEADLY, FAULTS[target]), DEADLY)
+    """What ends its process with a process a try: one call, one release."""
+    found = Found(replay_in_a_fork(DEADLY, target, Options()).differences[0], DEADLY)
     operations = shrink_found(found, plan(target, tmp_path)).trace.operations
 
     assert (Extend(request=0, new=1, prompt=1), Release(request=0)) == operations
@@ -98,9 +98,9 @@ def test_a_replay_survives_its_target(target):
     """The oracle alone says what came before, the last operation got no answer."""
     outcome = replay_in_a_fork(DEADLY, target, Options(keep_entries=True))
 
-    assert (2, [("process", FAULTS[target], 1)]) == (
+    assert (2, [(FAULTS[target], 1)]) == (
         len(outcome.entries),
-        [(found.rule, found.sign, found.step) for found in outcome.differences],
+        [(f"{found.rule}/{found.sign}", found.step) for found in outcome.differences],
     )
 
 

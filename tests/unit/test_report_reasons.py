@@ -17,7 +17,7 @@ from oracle.trace import Difference
 from tests.unit.report_samples import KILLED, SAMPLES
 
 #: what compare, the laws, the memory and the engine name
-NAMED = ["A2", "A3", "A5", "A10", "A13", "A14", "A15", "A16", "A19", "A20", "A60", "build", "process"]
+NAMED = ["A2", "A3", "A5", "A10", "A13", "A14", "A15", "A16", "A19", "A20", "A60", "build", "raised", "process"]
 LAWS = ["A1", "A2", "A7", "A8", "A14", "A22", "M12", "W1", "W4", "W5", "W6"]
 COLUMNS = sorted({name.split()[0] for name in FORMULAS if "columns" in name or name.endswith("ring")})
 

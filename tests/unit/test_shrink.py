@@ -180,5 +180,7 @@ def test_another_defect_on_the_way_is_not_taken():
 
 
 def test_nothing_to_shrink_is_left_alone():
-    """On a sound target no candidate shows anything."""
-    assert LONG == shrink(LONG, SEEN, Sound, CLOSELY).trace
+    """What does not show again, as when two runs differ, is not shrunk, and is not called a minimum."""
+    small = shrink(LONG, SEEN, Sound, CLOSELY)
+
+    assert (LONG, 0, False, "not shrunk") == (small.trace, small.tries, small.minimal, small.end)
