@@ -32,7 +32,8 @@ from harness.targets.manager import Manager
 from harness.worker import EXAMPLES, Journal, run_shard
 from oracle.setting import Setting
 from oracle.trace import Call, Extend, GiveBack, Loaded, NewStep, Operation, Release, Trim
-from strategies.packed import Operations, Reader, open_trace, read_setting
+from strategies.packed import Operations, open_trace
+from strategies.settings import Reader, read_setting
 from strategies.traces import draw
 
 SHARDS = 8

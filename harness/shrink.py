@@ -195,7 +195,8 @@ class Shrinker:
 
     def _plainer_setting(self) -> None:
         """Features off, one at a time."""
-        self._set(method="none", parallel_drafting=False, num_speculative_tokens=0)
+        if not self._set(method="none", parallel_drafting=False, num_speculative_tokens=0):
+            self._tokens_for_lookahead()
         self._set(parallel_drafting=False)
         if self.best.setting.num_speculative_tokens:
             self._set(method="eagle", parallel_drafting=False)
@@ -215,6 +216,18 @@ class Shrinker:
             for attribute in fields(type(self.best.setting.groups[index])):
                 if attribute.name not in ("block_size", "window", "chunk", "mode", "sink_len"):
                     self._set_group(index, **{attribute.name: attribute.default})
+
+    def _tokens_for_lookahead(self) -> None:
+        """A prompt that is longer by the lookahead asks for the same columns, without a drafter."""
+        setting = self.best.setting
+        more = setting.lookahead
+        operations = tuple(
+            evolve(op, new=op.new + more, prompt=op.prompt + more) if isinstance(op, Extend) and op.prompt else op
+            for op in self.best.operations
+        )
+        plain = {"method": "none", "parallel_drafting": False, "num_speculative_tokens": 0}
+        setting = evolve(setting, max_model_len=setting.max_model_len + more, **plain)
+        self.attempt(evolve(self.best, setting=setting, operations=operations))
 
     def _set_group(self, index: int, **changes: Any) -> bool:
         groups = list(self.best.setting.groups)

@@ -20,7 +20,7 @@ from oracle.groups import (
     at_least,
     one_of,
 )
-from oracle.speculation import lookahead_tokens
+from oracle.methods import lookahead_tokens, method
 
 #: `scheduler`: operations that no scheduler would do are void. `hostile`: they are done, and must be survived.
 PROFILES = ("scheduler", "hostile")
@@ -66,7 +66,11 @@ class Setting:
             raise SettingError(f"max_in_flight_tokens must be at least 1 or null, got {self.max_in_flight_tokens}")
         if self.num_speculative_tokens and self.method == "none":
             raise SettingError("num_speculative_tokens needs a method, got method 'none'")
-        lookahead_tokens(self.method, self.parallel_drafting, self.num_speculative_tokens)
+        if method(self.method, self.parallel_drafting).sampled != 1:
+            raise SettingError(
+                f"method {self.method!r} samples no token beside its drafts, which the accounting of a trace does not "
+                "have; take another method"
+            )
         self._check_groups()
         self._check_block_sizes()
 

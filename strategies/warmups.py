@@ -26,7 +26,7 @@ from oracle.groups import (
     SlidingWindowMLA,
 )
 from oracle.laws import blocks_for_one
-from oracle.speculation import METHODS
+from oracle.methods import METHODS
 from oracle.warmup import (
     Kernels,
     Mixed,
@@ -37,7 +37,7 @@ from oracle.warmup import (
     longest_request,
     mixed_blocks,
 )
-from strategies.packed import Reader
+from strategies.settings import Reader
 
 #: bytes a trace
 LENGTH = 64
@@ -58,7 +58,7 @@ KINDS: tuple[type[Group], ...] = (
 )
 GROUP_COUNTS = (1, 1, 1, 2, 2, 3, 4, 5)
 SEATS = (2, 1, 2, 3, 4, 5, 8, 16, 64, 256)
-DRAFTERS = tuple(sorted(key for key in METHODS if key[0] != "none"))
+DRAFTERS = tuple(sorted(key for key, row in METHODS.items() if key[0] != "none" and row.sampled == 1))
 FEATURES = (
     "speculation",
     "sharded",

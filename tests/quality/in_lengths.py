@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from oracle.groups import CircularBuffer, Group
+from oracle.methods import K_MORE_1, method
 from oracle.setting import Setting
-from oracle.speculation import method
 from tests.quality.planting import ask, has_row, planted, replace, singles
 
 # ------------------------------------------------------------------------------------------------ slots needed
@@ -30,7 +30,7 @@ def lookahead_lost_on_first_calls(target: Any, setting: Setting) -> None:
 @planted("columns/A19/less", tight="granted")
 def lookahead_one_short(target: Any, setting: Setting) -> None:
     """A23. #48909: K slots for drafters that write K + 1 positions."""
-    extra = method(setting.method, setting.parallel_drafting).extra or 0
+    extra = int(method(setting.method, setting.parallel_drafting).reserved == K_MORE_1)
 
     def change(request: Any, new: int, arguments: dict[str, Any]) -> None:
         arguments["num_lookahead_tokens"] = max(0, arguments["num_lookahead_tokens"] - extra)

@@ -10,8 +10,10 @@ from harness.reach import Reach
 from harness.replay import Options, Replay
 from harness.worker import decode
 from oracle.groups import KINDS, Sink
+from oracle.methods import WRITERS
 from oracle.trace import check_operation
 from strategies import packed as codec
+from strategies import settings as sizes
 from strategies.traces import RUN_LENGTH, draw, packed
 
 PROFILES = st.sampled_from(["scheduler", "hostile"])
@@ -107,4 +109,9 @@ def test_a_shard_draws_as_many_as_were_wanted():
 
 def test_every_kind_is_drawn():
     """But sinks: they cannot be built with this release, which is declared."""
-    assert set(KINDS) - {Sink} == set(codec.KINDS)
+    assert set(KINDS) - {Sink} == set(sizes.KINDS)
+
+
+def test_every_method_that_writes_is_drawn():
+    """And some that draft without KV, whose drafts are verified like any."""
+    assert set(WRITERS) < set(sizes.DRAFTERS)

@@ -15,7 +15,6 @@ from oracle.groups import (
     SlidingWindow,
 )
 from oracle.setting import Setting
-from oracle.speculation import METHODS, lookahead_tokens
 from tests.unit.examples import setting
 
 WINDOW = SlidingWindow(block_size=4, window=8, dcp_sharded=False)
@@ -137,20 +136,16 @@ def test_the_hostile_profile_has_what_no_configuration_has(group):
     assert (group,) == setting(group, profile="hostile").groups
 
 
-@pytest.mark.parametrize(("name", "parallel"), METHODS, ids=str)
-def test_lookahead_of_a_method(name, parallel):
-    """K and what the drafter needs beside its K drafts; nothing for one that writes no KV."""
-    extra = METHODS[name, parallel].extra
-
-    assert (0 if extra is None else 4 + extra) == lookahead_tokens(name, parallel, 4)
-
-
 @pytest.mark.parametrize(
     ("name", "parallel", "message"),
-    [("medusa", False, "no speculative method 'medusa'"), ("mtp", True, "no speculative method 'mtp' with parallel")],
+    [
+        ("medusa", False, "no speculative method 'medusa'"),
+        ("mtp_constant", True, "no speculative method 'mtp_constant' with parallel"),
+        ("diffusion", False, "method 'diffusion' samples no token beside its drafts"),
+    ],
 )
-def test_an_unknown_method_is_named(name, parallel, message):
-    """The sentence goes on with those that there are."""
+def test_an_unfit_method_is_named(name, parallel, message):
+    """One that the release does not have, or that the accounting of a trace does not."""
     with pytest.raises(SlotcheckError, match=message):
         setting(method=name, parallel_drafting=parallel, num_speculative_tokens=1)
 
