@@ -225,8 +225,8 @@ class Shrinker:
             evolve(op, new=op.new + more, prompt=op.prompt + more) if isinstance(op, Extend) and op.prompt else op
             for op in self.best.operations
         )
-        plain = {"method": "none", "parallel_drafting": False, "num_speculative_tokens": 0}
-        setting = evolve(setting, max_model_len=setting.max_model_len + more, **plain)
+        setting = evolve(setting, max_model_len=setting.max_model_len + more)
+        setting = evolve(setting, method="none", parallel_drafting=False, num_speculative_tokens=0)
         self.attempt(evolve(self.best, setting=setting, operations=operations))
 
     def _set_group(self, index: int, **changes: Any) -> bool:
