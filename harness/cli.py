@@ -20,7 +20,7 @@ from harness.report import table as step_table
 from harness.targets.compat import TargetError, installed_release
 from harness.worker import MAGIC, read_journal
 from oracle.errors import SlotcheckError
-from oracle.releases import RULES, Rule, confirmed
+from oracle.releases import RULES, Rule, confirmed, same_release
 from oracle.trace import ASPECTS, LATER_ASPECTS, Trace
 from oracle.warmup import WarmupTrace
 
@@ -137,7 +137,7 @@ def run(
     talk = console(stderr=as_json)
     job.prepare_out(out)
     installed = installed_release()
-    if release is not None and release != installed:
+    if release is not None and not same_release(release, installed):
         here = installed or "none"
         raise TargetError(
             f"release {release} is not at hand, installed is {here}; install vllm=={release} and run again"

@@ -20,7 +20,7 @@ import cattrs
 from cattrs.strategies import configure_tagged_union
 
 from oracle.errors import SettingError, SlotcheckError, TraceError
-from oracle.groups import KINDS, Group
+from oracle.groups import KINDS, MOST, Group
 from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
 from oracle.warmup import WARMUP_OPERATIONS, WarmupOperation, WarmupTrace
 
@@ -63,11 +63,15 @@ def _converter() -> cattrs.Converter:
 
 
 CONVERTER = _converter()
-_TAGS = {
-    "op": [_operation_tag(cls) for cls in (*OPERATIONS, *WARMUP_OPERATIONS)],
-    "kind": [_kind_tag(cls) for cls in KINDS],
-}
+_TAGS = ("op", "kind")
 _TAG_FIELDS = {"op": "operations", "kind": "setting.groups"}
+
+
+def _known(tag: str, level: str) -> str:
+    """What a tag may be, at the level of a trace."""
+    if tag == "kind":
+        return ", ".join(_kind_tag(cls) for cls in KINDS)
+    return ", ".join(_operation_tag(cls) for cls in (WARMUP_OPERATIONS if level == "warmup" else OPERATIONS))
 
 
 def dumps(trace: Trace | WarmupTrace) -> str:
@@ -114,7 +118,7 @@ def loads(text: str, where: str = "the trace") -> Trace | WarmupTrace:
         for index, operation in enumerate(trace.operations):
             _check(index, operation)
     except (cattrs.BaseValidationError, SettingError, TypeError, ValueError) as error:
-        raise TraceError(f"{where}: {_first_problem(error)}") from None
+        raise TraceError(f"{where}: {_first_problem(error, data.get('level', 'manager'))}") from None
     return trace
 
 
@@ -149,9 +153,11 @@ def _check_accepted(operation: Operation) -> None:
     for pair in operation.accepted if isinstance(operation, Settle) else ():
         if min(pair) < 0:
             raise SettingError(f"accepted must be requests and drafts of at least 0, got {list(pair)}")
+        if max(pair) > MOST:
+            raise SettingError(f"accepted must be requests and drafts of at most {MOST}, got {list(pair)}")
 
 
-def _first_problem(error: BaseException) -> str:
+def _first_problem(error: BaseException, level: str) -> str:
     """The innermost error with its place, as a sentence."""
     places: list[str] = []
     while isinstance(error, BaseExceptionGroup):
@@ -163,10 +169,10 @@ def _first_problem(error: BaseException) -> str:
                 places.append(found.group(1) or f"[{found.group(2)}]")
         error = inner
     place = "".join(part if part.startswith("[") else f".{part}" for part in places).lstrip(".")
-    return f"{place + ': ' if place else ''}{_say(error, place)}"
+    return f"{place + ': ' if place else ''}{_say(error, place, level)}"
 
 
-def _say(error: BaseException, place: str) -> str:
+def _say(error: BaseException, place: str, level: str) -> str:
     if isinstance(error, cattrs.ForbiddenExtraKeysError):
         names = ", ".join(repr(name) for name in sorted(error.extra_fields))
         return f"unknown field {names} of {error.cl.__name__}"
@@ -175,7 +181,7 @@ def _say(error: BaseException, place: str) -> str:
         tag = next((tag for tag, field in _TAG_FIELDS.items() if place.startswith(field)), "")
         if tag and place.endswith("]"):
             problem = f"{tag!r} is missing" if name == tag else f"unknown {tag} {name!r}"
-            return f"{problem}; known: {', '.join(_TAGS[tag])}"
+            return f"{problem}; known: {_known(tag, level)}"
         return f"{name!r} is missing"
     if isinstance(error, TypeError) and "not iterable" in str(error):
         return "must be a list"

@@ -24,8 +24,13 @@ def ceil_div(tokens: int, size: int) -> int:
     return -(-tokens // size)
 
 
-def at_least(least: int) -> Validator:
-    """Validator: an int not below `least`, refused with the field's name and value."""
+#: most of a count of tokens, blocks or requests, for each of them is kept as an object of its own; and most of what is
+#: multiplied with such a count (ranks, layers, states, draft tokens)
+MOST, FEW = 1 << 20, 1 << 10
+
+
+def at_least(least: int, most: int = MOST) -> Validator:
+    """Validator: an int in `least` .. `most`, refused with the field's name and value."""
 
     def check(instance: object, attribute: Attribute[Any], value: object) -> None:
         name = attribute.name
@@ -33,6 +38,21 @@ def at_least(least: int) -> Validator:
             raise SettingError(f"{name} must be a whole number, got {value!r}")
         if value < least:
             raise SettingError(f"{name} must be at least {least}, got {value}")
+        if value > most:
+            raise SettingError(f"{name} must be at most {most}, got {value}")
+
+    return check
+
+
+def optional(least: int) -> Validator:
+    """Validator: the same, or None."""
+    check_number = at_least(least)
+
+    def check(instance: object, attribute: Attribute[Any], value: object) -> None:
+        if isinstance(value, int) and value < least:
+            raise SettingError(f"{attribute.name} must be at least {least} or null, got {value}")
+        if value is not None:
+            check_number(instance, attribute, value)
 
     return check
 
@@ -69,7 +89,7 @@ class Group:
     block_size: int = field(validator=at_least(1))
     dcp_sharded: bool = True
     precision: str = field(default="half", validator=one_of("half", "single"))
-    uniform_layers: int = field(default=0, validator=at_least(0))
+    uniform_layers: int = field(default=0, validator=at_least(0, FEW))
 
     def tokens_per_column(self, dcp_size: int) -> int:
         """b: a sharded group keeps each position on one of `dcp_size` ranks (A62)."""
@@ -202,16 +222,14 @@ class Mamba(Group):
     drafts = False
 
     mode: str = field(default="align", validator=one_of("none", "all", "align"))
-    speculative_blocks: int = field(default=0, validator=at_least(0))
-    checkpoint_blocks: int = field(default=0, validator=at_least(0))
-    checkpoint_alignment: int | None = None
+    speculative_blocks: int = field(default=0, validator=at_least(0, FEW))
+    checkpoint_blocks: int = field(default=0, validator=at_least(0, FEW))
+    checkpoint_alignment: int | None = field(default=None, validator=optional(1))
     dcp_sharded: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.dcp_sharded:
             raise SettingError("a Mamba group cannot be dcp_sharded: each rank holds the whole state")
-        if self.checkpoint_alignment is not None and self.checkpoint_alignment < 1:
-            raise SettingError(f"checkpoint_alignment must be at least 1, got {self.checkpoint_alignment}")
 
     def live(self, position: int) -> int:
         """Only the state behind the last computed token is read on (A41, A43)."""

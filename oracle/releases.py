@@ -84,5 +84,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def confirmed(release: str | None) -> bool:
-    """Whether every rule was compared with this release."""
-    return release in CONFIRMED
+    """Whether every rule was compared with this release; a local label (0.33.0+cpu) names a build, not a release."""
+    return release is not None and release.partition("+")[0] in CONFIRMED
+
+
+def same_release(asked: str, installed: str | None) -> bool:
+    """Whether a release that somebody names is the installed one; a build of it is."""
+    return installed is not None and asked in (installed, installed.partition("+")[0])

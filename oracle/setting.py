@@ -11,6 +11,8 @@ from attrs import field, frozen
 
 from oracle.errors import SettingError
 from oracle.groups import (
+    FEW,
+    MOST,
     ChunkedLocal,
     CircularBuffer,
     CrossAttention,
@@ -19,6 +21,7 @@ from oracle.groups import (
     SlidingWindow,
     at_least,
     one_of,
+    optional,
 )
 from oracle.methods import lookahead_tokens, method
 
@@ -41,15 +44,15 @@ class Setting:
     max_model_len: int = field(validator=at_least(1))
     max_num_batched_tokens: int = field(default=2048, validator=at_least(1))
     max_num_seqs: int = field(default=256, validator=at_least(1))
-    max_in_flight_tokens: int | None = None
-    in_flight_depth: int = field(default=1, validator=at_least(1))
+    max_in_flight_tokens: int | None = field(default=None, validator=optional(1))
+    in_flight_depth: int = field(default=1, validator=at_least(1, FEW))
     method: str = "none"
     parallel_drafting: bool = False
-    num_speculative_tokens: int = field(default=0, validator=at_least(0))
+    num_speculative_tokens: int = field(default=0, validator=at_least(0, FEW))
     enable_caching: bool = field(default=False, validator=one_of(False, True))
-    hash_block_size: int | None = None
-    prefix_cache_retention_interval: int | None = None
-    dcp_size: int = field(default=1, validator=at_least(1))
+    hash_block_size: int | None = field(default=None, validator=optional(1))
+    prefix_cache_retention_interval: int | None = field(default=None, validator=optional(0))
+    dcp_size: int = field(default=1, validator=at_least(1, FEW))
     watermark: float = 0.0
     max_encoder_len: int = field(default=0, validator=at_least(0))
     kv_connector: bool = False
@@ -62,8 +65,6 @@ class Setting:
             raise SettingError("enable_caching must be false: this version specifies the manager with caching off")
         if not 0 <= self.watermark < 1:
             raise SettingError(f"watermark must be in [0, 1), a share of the pool, got {self.watermark}")
-        if self.max_in_flight_tokens is not None and self.max_in_flight_tokens < 1:
-            raise SettingError(f"max_in_flight_tokens must be at least 1 or null, got {self.max_in_flight_tokens}")
         if self.num_speculative_tokens and self.method == "none":
             raise SettingError("num_speculative_tokens needs a method, got method 'none'")
         if method(self.method, self.parallel_drafting).sampled != 1:
@@ -81,6 +82,10 @@ class Setting:
         if self.max_encoder_len and not cross:
             raise SettingError(f"max_encoder_len {self.max_encoder_len} needs a cross-attention group, got none")
         for group in self.groups:
+            if group.tokens_per_column(self.dcp_size) > MOST:
+                raise SettingError(
+                    f"block_size x dcp_size must be at most {MOST}, got {group.block_size} x {self.dcp_size}"
+                )
             if group.recycles and group.dcp_sharded and self.dcp_size > 1:
                 raise SettingError(
                     f"a {group.kind} group cannot be sharded over {self.dcp_size} DCP ranks: "
@@ -118,8 +123,6 @@ class Setting:
         size = self.hash_block_size
         if size is None:
             return
-        if size < 1:
-            raise SettingError(f"hash_block_size must be at least 1, got {size}")
         for columns in self.cacheable_columns():
             if columns % size:
                 raise SettingError(f"hash_block_size must divide every block size, {size} does not divide {columns}")

@@ -12,6 +12,7 @@ from typing import Protocol
 from attrs import define, fields, frozen
 
 from oracle.errors import SettingError
+from oracle.groups import MOST
 from oracle.setting import Setting
 
 Row = tuple[int, ...]
@@ -108,6 +109,8 @@ def check_operation(operation: Operation) -> None:
         least = LEAST.get(attribute.name, 0)
         if type(value) is int and value < least:
             raise SettingError(f"{attribute.name} must be at least {least}, got {value}")
+        if type(value) is int and value > MOST:
+            raise SettingError(f"{attribute.name} must be at most {MOST}, got {value}")
 
 
 Operation = Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep

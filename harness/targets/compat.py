@@ -46,7 +46,8 @@ def installed_release() -> str | None:
         return None
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether this machine shows an accelerator's device file."""
     return any(Path(path).exists() for path in ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))
 
 
@@ -56,7 +57,7 @@ def import_vllm() -> None:
         return
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    if not _has_gpu():
+    if not has_gpu():
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
         os.environ.setdefault("TRITON_INTERPRET", "1")  # the block-table kernels, on a CPU
     if installed_release() is None:

@@ -8,11 +8,12 @@ import pytest
 
 from harness import tracefile
 from oracle.errors import TraceError
+from oracle.groups import KINDS as KINDS_OF_GROUP
 from tests.unit.examples import ask, setting, trace
 
 GOOD = tracefile.dumps(trace(setting(), ask(4, prompt=6)))
-KINDS = ", ".join(tracefile._TAGS["kind"])
-OPS = ", ".join(tracefile._TAGS["op"])
+KINDS = ", ".join(kind.kind for kind in KINDS_OF_GROUP)
+OPS = "extend, settle, loaded, release, give_back, resume, trim, new_step"
 GONE = object()
 
 
@@ -49,6 +50,11 @@ TEXTS = {
     changed("32", *SETTING, "num_blocks"): ": setting.num_blocks: must be of type int, got '32'",
     changed(32.5, *SETTING, "num_blocks"): ": setting.num_blocks: must be of type int, got 32.5",
     changed(1, *SETTING, "num_blocks"): ": setting: num_blocks must be at least 2, got 1",
+    changed(3_000_000_000, *SETTING, "num_blocks"): ": setting: num_blocks must be at most 1048576, got 3000000000",
+    changed(3_000_000_000, *SETTING, "hash_block_size"): (
+        ": setting: hash_block_size must be at most 1048576, got 3000000000"
+    ),
+    changed(2_000, *SETTING, "dcp_size"): ": setting: dcp_size must be at most 1024, got 2000",
     changed("all", *SETTING, "watermark"): ": setting.watermark: must be of type float, got 'all'",
     changed({}, *SETTING, "groups"): ": setting.groups: must be a list",
     changed([], *SETTING, "groups"): ": setting: groups must have at least one group, got none",
@@ -57,6 +63,7 @@ TEXTS = {
     changed("linear", *GROUP, "kind"): f": setting.groups[0]: unknown kind 'linear'; known: {KINDS}",
     changed(["x"], *GROUP, "kind"): ": setting.groups[0]: kind must be of type str, got ['x']",
     changed(0, *GROUP, "block_size"): ": setting.groups[0]: block_size must be at least 1, got 0",
+    changed(1 << 21, *GROUP, "block_size"): ": setting.groups[0]: block_size must be at most 1048576, got 2097152",
     changed(8, *GROUP, "window"): ": setting.groups[0]: unknown field 'window' of FullAttention",
     changed({}, "operations"): ": operations: must be a list",
     changed("extend", *OP): ": operations[0]: must be a JSON object",
@@ -66,10 +73,15 @@ TEXTS = {
     changed(GONE, *OP, "new"): ": operations[0].new: 'new' is missing",
     changed("4", *OP, "new"): ": operations[0].new: must be of type int, got '4'",
     changed(-1, *OP, "new"): ": operations[0]: new must be at least 0, got -1",
+    changed(3_000_000_000, *OP, "prompt"): ": operations[0]: prompt must be at most 1048576, got 3000000000",
+    changed("kernels", *OP, "op"): f": operations[0]: unknown op 'kernels'; known: {OPS}",
     changed(1, *OP, "has_scheduled_reqs"): ": operations[0].has_scheduled_reqs: must be of type bool, got 1",
     changed({"op": "resume", "request": 0, "tokens": 0}, *OP): ": operations[0]: tokens must be at least 1, got 0",
     changed({"op": "settle", "accepted": [[0, -3]]}, *OP): (
         ": operations[0]: accepted must be requests and drafts of at least 0, got [0, -3]"
+    ),
+    changed({"op": "settle", "accepted": [[0, 1 << 32]]}, *OP): (
+        ": operations[0]: accepted must be requests and drafts of at most 1048576, got [0, 4294967296]"
     ),
     changed({"op": "settle", "accepted": [[0]]}, *OP): (
         ": operations[0].accepted[0]: Not enough values in [0] to structure as tuple[int, int]"
@@ -123,3 +135,10 @@ def test_a_binary_file(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match="cannot be read: 'utf-8' codec can't decode"):
         tracefile.read(tmp_path / "bytes")
+
+
+def test_operations_of_another_level_are_not_named():
+    """A warmup trace has two operations; those of the manager level mean nothing there."""
+    text = changed("warmup", "level")
+    with pytest.raises(TraceError, match=r"unknown op 'extend'; known: kernels, mixed$"):
+        tracefile.loads(text)

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 import pytest
 from packaging.version import Version
 
-from oracle.releases import CONFIRMED, RULES, confirmed
+from oracle.releases import CONFIRMED, RULES, confirmed, same_release
 
 NAMES = sorted({rule.name for rule in RULES})
 
@@ -52,8 +52,31 @@ def test_every_row_says_where_it_stands(rule):
 
 
 @pytest.mark.parametrize(
-    ("release", "known"), [("0.33.0", True), ("0.34.0", False), ("0.32.0", False), ("", False), (None, False)]
+    ("release", "known"),
+    [
+        ("0.33.0", True),
+        ("0.33.0+cpu", True),
+        ("0.33.0rc1", False),
+        ("0.34.0", False),
+        ("0.32.0", False),
+        ("", False),
+        (None, False),
+    ],
 )
 def test_only_what_was_compared_is_confirmed(release, known):
-    """An unknown release is never green."""
+    """An unknown release is never green; a build of a known one is known."""
     assert known is confirmed(release)
+
+
+@pytest.mark.parametrize(
+    ("asked", "installed", "same"),
+    [
+        ("0.33.0", "0.33.0", True),
+        ("0.33.0", "0.33.0+cpu", True),
+        ("0.33.0+cpu", "0.33.0", False),
+        ("0.33.0", None, False),
+    ],
+)
+def test_a_build_is_its_release(asked, installed, same):
+    """Who asks for a build wants that one; who asks for a release takes any."""
+    assert same is same_release(asked, installed)

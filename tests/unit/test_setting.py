@@ -35,7 +35,7 @@ REFUSED = [
     ({"watermark": 1.0}, (), "watermark must be in [0, 1), a share of the pool, got 1.0"),
     ({"watermark": -0.1}, (), "watermark must be in [0, 1), a share of the pool, got -0.1"),
     ({"watermark": float("nan")}, (), "watermark must be in [0, 1), a share of the pool, got nan"),
-    ({"hash_block_size": 0}, (), "hash_block_size must be at least 1, got 0"),
+    ({"hash_block_size": 0}, (), "hash_block_size must be at least 1 or null, got 0"),
     ({"hash_block_size": 3}, (), "hash_block_size must divide every block size, 3 does not divide 4"),
     ({"profile": "friendly"}, (), "profile must be one of 'scheduler', 'hostile', got 'friendly'"),
     (
@@ -113,7 +113,7 @@ GROUPS = [
     (ChunkedLocal, {"chunk": 0}, "chunk must be at least 1, got 0"),
     (Mamba, {"mode": "some"}, "mode must be one of 'none', 'all', 'align', got 'some'"),
     (Mamba, {"dcp_sharded": True}, "a Mamba group cannot be dcp_sharded: each rank holds the whole state"),
-    (Mamba, {"checkpoint_alignment": 0}, "checkpoint_alignment must be at least 1, got 0"),
+    (Mamba, {"checkpoint_alignment": 0}, "checkpoint_alignment must be at least 1 or null, got 0"),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.targets import compat
 
-if not compat._has_gpu():
+if not compat.has_gpu():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
