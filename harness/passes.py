@@ -74,6 +74,7 @@ class Prediction:
     setting: Setting
     outcome: Outcome
     asked: list[Asked]
+    reach: Reach
 
 
 def applies(options: Options) -> bool:
@@ -81,11 +82,11 @@ def applies(options: Options) -> bool:
     return not options.keep_entries and options.aspects.issuperset(ASPECTS)
 
 
-def predict(data: bytes, profile: str, options: Options, reach: Reach | None = None) -> Prediction:
+def predict(data: bytes, profile: str, options: Options) -> Prediction:
     """Run packed bytes on the oracle alone."""
     setting, stream = open_trace(data, profile)
     oracle = Recorder(setting)
-    replay = Replay(setting, None, options, reach, oracle)
+    replay = Replay(setting, None, options, oracle=oracle)
     ledger = replay.ledger
     while not replay.over:
         operation = stream.next(ledger)
@@ -94,7 +95,7 @@ def predict(data: bytes, profile: str, options: Options, reach: Reach | None = N
             break
         oracle.step = replay.steps
         replay.step(operation)
-    return Prediction(setting, replay.result(), oracle.asked)
+    return Prediction(setting, replay.result(), oracle.asked, replay.reach)
 
 
 def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: None) -> int | None:

@@ -48,7 +48,7 @@ from oracle.trace import (
 
 MakeTarget = Callable[[Setting], Target]
 #: operations between two audits; a difference found by one is looked up again with an audit at each step
-AUDIT_EVERY = 16
+AUDIT_EVERY = 32
 
 
 @define
@@ -334,10 +334,12 @@ class Replay:
 
     def _settle(self, operation: Settle) -> None:
         settled = self.ledger.settle(operation)
-        self._keep(operation, None, (), None, None)
+        if self.options.keep_entries:
+            self._keep(operation, None, (), None, None)
         if settled is None:
             return
-        self.reach.settle(settled)
+        if self.setting.num_speculative_tokens:
+            self.reach.settle(settled)
         if self.memory is not None:
             self.memory.settled(settled)
 

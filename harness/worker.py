@@ -11,7 +11,7 @@ import gc
 import mmap
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -116,83 +116,105 @@ def decode(data: bytes, steps: int, profile: str) -> Trace:
     return replay.result().trace
 
 
+class Shard:
+    """One shard being run: all its traces on the oracle, then all on targets.
+
+    Two code bases in turns cost a tenth more than one after the other, even a trace at a time.
+
+    `name_of` names the finding behind a declared difference.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        make_target: MakeTarget,
+        options: Options,
+        profile: str = "scheduler",
+        journal: Journal | None = None,
+        name_of: Callable[[Difference], str] = lambda difference: difference.fingerprint,
+    ) -> None:
+        self.result = ShardResult(shard)
+        self.make_target = make_target
+        self.options = options
+        self.profile = profile
+        self.journal = journal
+        self.name_of = name_of
+        self.at: passes.At = (lambda step: None) if journal is None else journal.at
+        self.ahead = passes.applies(options)
+
+    def run(self, traces: Sequence[bytes]) -> None:
+        """Replay traces. No collection inside: what a trace leaves is freed without one."""
+        gc.disable()
+        try:
+            predictions = [passes.predict(data, self.profile, self.options) for data in traces] if self.ahead else []
+            for index, data in enumerate(traces):
+                self.result.traces += 1
+                if self.journal is not None:
+                    self.journal.begin(self.result.traces, data, self.profile)
+                self._take(self._compared(data, predictions[index]) if self.ahead else self._stepwise(data))
+        finally:
+            gc.enable()
+
+    def _compared(self, data: bytes, prediction: passes.Prediction) -> Outcome:
+        """What a target makes of a predicted trace; where it answers otherwise the trace is run in lockstep."""
+        step = passes.play(prediction, self.make_target, self.at)
+        if step is None:
+            self.result.reach.update(prediction.reach.counts)
+            again = passes.play(prediction, self.make_target, self.at) if self._twice() else None
+            if again is not None:
+                self._two_runs(again, "second", prediction.outcome.trace)
+            return prediction.outcome
+        outcome = self._lockstep(data)
+        if all(difference.aspect == "law" for difference in (*outcome.declared, *outcome.differences)):
+            self._two_runs(step, "first", prediction.outcome.trace)
+        return outcome
+
+    def _stepwise(self, data: bytes) -> Outcome:
+        outcome = self._lockstep(data)
+        if not outcome.differences and self._twice():
+            for difference in run_trace(outcome.trace, self.make_target, self.options).differences:
+                self.result.add(_flaky(difference), outcome.trace)
+        return outcome
+
+    def _lockstep(self, data: bytes) -> Outcome:
+        reach = Reach()
+        outcome = passes.lockstep(data, self.profile, self.make_target, self.options, reach, self.at)
+        self.result.reach.update(reach.counts)
+        return outcome
+
+    def _twice(self) -> bool:
+        return self.result.traces % TWICE_EVERY == 0
+
+    def _two_runs(self, step: int, which: str, trace: Trace) -> None:
+        self.result.add(_two_runs(step, f"the {which} run alone is not as the oracle says"), trace)
+
+    def _take(self, outcome: Outcome) -> None:
+        """Count a trace. A difference is noted after a look whether a second run shows it too."""
+        self.result.steps += outcome.steps
+        for difference in outcome.declared:
+            self.result.declared[self.name_of(difference)] += 1
+        if outcome.differences:
+            again = run_trace(outcome.trace, self.make_target, self.options).differences
+            self.result.add(again[0] if again else _flaky(outcome.differences[0]), outcome.trace)
+
+
 def run_shard(
     run_seed: int,
-    shard: int,
+    number: int,
     make_target: MakeTarget,
     options: Options,
     profile: str = "scheduler",
     journal: Journal | None = None,
     examples: int = EXAMPLES,
-    stop: Callable[[], bool] = lambda: False,
     name_of: Callable[[Difference], str] = lambda difference: difference.fingerprint,
 ) -> ShardResult:
-    """Draw the examples of one shard and replay each. `name_of` names the finding behind a declared difference."""
-    result = ShardResult(shard)
-    reach = Reach()
-    at = (lambda step: None) if journal is None else journal.at
-
-    def visit(data: bytes) -> None:
-        if stop():
-            return
-        gc.disable()  # a trace leaves some thousands of objects: one look at them when it is over is enough
-        try:
-            trace(data)
-        finally:
-            gc.enable()
-
-    def trace(data: bytes) -> None:
-        if journal is not None:
-            journal.begin(result.traces + 1, data, profile)
-        result.traces += 1
-        outcome = passes_of(data)
-        result.steps += outcome.steps
-        for difference in outcome.declared:
-            result.declared[name_of(difference)] += 1
-        if outcome.differences:
-            _take(result, outcome.differences, outcome.trace, make_target, options)
-
-    def passes_of(data: bytes) -> Outcome:
-        if not passes.applies(options):
-            outcome = passes.lockstep(data, profile, make_target, options, reach, at)
-            if not outcome.differences and result.traces % TWICE_EVERY == 0:
-                for difference in run_trace(outcome.trace, make_target, options).differences:
-                    result.add(_flaky(difference), outcome.trace)
-            return outcome
-        before = reach.counts.copy()
-        prediction = passes.predict(data, profile, options, reach)
-        step = passes.play(prediction, make_target, at)
-        if step is None:
-            second = passes.play(prediction, make_target, at) if result.traces % TWICE_EVERY == 0 else None
-            if second is not None:
-                said = "the second run alone is not as the oracle says"
-                result.add(_two_runs(second, said), prediction.outcome.trace)
-            return prediction.outcome
-        reach.counts = before
-        outcome = passes.lockstep(data, profile, make_target, options, reach, at)
-        if all(difference.aspect == "law" for difference in (*outcome.declared, *outcome.differences)):
-            said = "the first run alone is not as the oracle says"
-            result.add(_two_runs(step, said), prediction.outcome.trace)
-        return outcome
-
+    """Draw the examples of one shard and replay each."""
+    shard = Shard(number, make_target, options, profile, journal, name_of)
     gc.freeze()  # vLLM and torch are a million objects, which are here to stay
     drawn: list[bytes] = []
-    draw(run_seed, shard, examples, drawn.append)
-    for data in drawn:
-        visit(data)
-    result.reach = reach.counts
-    return result
-
-
-def _take(
-    result: ShardResult, differences: list[Difference], trace: Trace, make_target: MakeTarget, options: Options
-) -> None:
-    """Take note of a difference, after looking that a second run shows it too."""
-    again = run_trace(trace, make_target, options)
-    if not again.differences:
-        result.add(_flaky(differences[0]), trace)
-        return
-    result.add(again.differences[0], trace)
+    draw(run_seed, number, examples, drawn.append)
+    shard.run(drawn)
+    return shard.result
 
 
 def _flaky(difference: Difference) -> Difference:

@@ -83,6 +83,8 @@ class Memory:
         self.positional = [
             (index, group, _reader(group)) for index, group in enumerate(setting.groups) if group.positional
         ]
+        #: groups that the drafter writes
+        self.drafted = [index for index, group, _ in self.positional if group.drafts] if setting.lookahead else []
         self.others = [(index, group) for index, group in enumerate(setting.groups) if not group.positional]
 
     # ---------------------------------------------------------------------------------- what happens
@@ -124,7 +126,7 @@ class Memory:
         for (contents, step), values, accepted in zip(runs, written, settled.accepted):  # noqa: B905  # the same
             if self.others:
                 self._write_states(contents, step, accepted, values)
-            if self.lookahead:
+            if self.drafted:
                 self._draft(contents, step)
             first = step.new - step.drafts
             contents.done += first + accepted
@@ -156,6 +158,10 @@ class Memory:
         row = step.rows[group]
         pages = self.pages[group]
         column, offset = divmod(first, size)
+        last = offset + len(values)
+        if last <= size and column < len(row) and (usual := pages.get(row[column])) is not None:
+            usual[offset:last] = values  # one column, which the group has written before
+            return
         while values:
             block = row[column] if column < len(row) else -1
             if block <= 0:
@@ -230,9 +236,9 @@ class Memory:
         count = min(self.lookahead, self.max_model_len - end)
         if count <= 0 or contents.tainted:
             return
-        for group, kind, _ in self.positional:
-            if kind.drafts:
-                self._write(contents, step, group, end, [GARBAGE] * count, "drafter")
+        guesses = [GARBAGE] * count
+        for group in self.drafted:
+            self._write(contents, step, group, end, guesses, "drafter")
 
     def _load(self, contents: Contents, external: int, rows: Rows) -> None:
         """The connector writes what it loads to the blocks that the row holds."""
