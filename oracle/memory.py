@@ -74,6 +74,11 @@ class Memory:
         self.setting = setting
         self.report = report
         self.sizes = [group.tokens_per_column(setting.dcp_size) for group in setting.groups]
+        #: cells a block: one a position, or the one state
+        self.blank = [
+            [GARBAGE] * (1 if isinstance(group, Mamba) else size)
+            for group, size in zip(setting.groups, self.sizes, strict=True)
+        ]
         #: per group the cells of the blocks that it was the last to write: another group's bytes are garbage to it
         self.pages: list[dict[int, list[int]]] = [{} for _ in setting.groups]
         self.owner: dict[int, int] = {}
@@ -139,13 +144,14 @@ class Memory:
 
     def _page(self, block: int, group: int) -> list[int]:
         """The cells of a block that `group` is about to write."""
-        pages = self.pages[group]
-        if block not in pages:
-            if block in self.owner:
-                del self.pages[self.owner[block]][block]
+        page = self.pages[group].get(block)
+        if page is None:
+            before = self.owner.get(block)
+            if before is not None:
+                del self.pages[before][block]
             self.owner[block] = group
-            pages[block] = [GARBAGE] * self.sizes[group]
-        return pages[block]
+            page = self.pages[group][block] = self.blank[group][:]
+        return page
 
     def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
         if not contents.tainted:
@@ -154,25 +160,22 @@ class Memory:
 
     def _write(self, contents: Contents, step: Step, group: int, first: int, values: list[int], who: str) -> None:
         """Write `values` to the positions from `first` on, through the step's row."""
-        size = self.sizes[group]
-        row = step.rows[group]
-        pages = self.pages[group]
+        size, row, pages = self.sizes[group], step.rows[group], self.pages[group]
         column, offset = divmod(first, size)
-        last = offset + len(values)
-        if last <= size and column < len(row) and (usual := pages.get(row[column])) is not None:
-            usual[offset:last] = values  # one column, which the group has written before
-            return
-        while values:
-            block = row[column] if column < len(row) else -1
+        done, count, columns = 0, len(values), len(row)
+        while done < count:
+            block = row[column] if column < columns else -1
             if block <= 0:
                 what = "null block" if block == 0 else "outside the row"
                 where = f"position {column * size + offset}, column {column}"
                 self._wrong(contents, step, group, "W1", f"{who} {what}", f"{who} writes {where}")
                 return
-            page = pages[block] if block in pages else self._page(block, group)
-            part, values = values[: size - offset], values[size - offset :]
+            page = pages.get(block) or self._page(block, group)
+            part = values[done : done + size - offset]
             page[offset : offset + len(part)] = part
-            column, offset = column + 1, 0
+            done += size - offset
+            column += 1
+            offset = 0
 
     def _check(self, contents: Contents, step: Step, group: int, first: int, expected: list[int]) -> None:
         """Every position from `first` on must hold `expected`."""
