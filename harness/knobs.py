@@ -7,14 +7,8 @@ from typing import Any, Protocol
 
 from attrs import evolve, fields, frozen
 
-from oracle.errors import SettingError
-from oracle.trace import LEAST, Extend, Loaded, Operation, Resume, Trace
-
-
-def changed(operation: Operation, **changes: Any) -> Operation:
-    """The operation with other values; what it is changes nothing for the type checker."""
-    other: Operation = evolve(operation, **changes)
-    return other
+from harness.candidates import changed, with_group, with_operations, with_pool, with_setting, with_watermark
+from oracle.trace import LEAST, Extend, Loaded, Resume, Settle, Trace
 
 
 class Knob(Protocol):
@@ -39,17 +33,29 @@ class SettingKnob:
 
     def turn(self, trace: Trace, value: int) -> Trace | None:
         setting = trace.setting
-        try:
-            groups = setting.groups
-            if self.name == "max_model_len":  # a Mamba group in mode none keeps one block for all of it
-                groups = tuple(
-                    evolve(g, block_size=value) if g.kind == "mamba" and g.block_size == setting.max_model_len else g
-                    for g in groups
-                )
-            changes: dict[str, Any] = {self.name: value}
-            return evolve(trace, setting=evolve(setting, groups=groups, **changes))
-        except SettingError:
-            return None
+        if self.name == "num_blocks":
+            return with_pool(trace, value)
+        changes: dict[str, Any] = {self.name: value}
+        if self.name == "max_model_len":  # a Mamba group in mode none keeps one block for all of it
+            whole = [g.kind == "mamba" and g.block_size == setting.max_model_len for g in setting.groups]
+            if value < 1:
+                return None
+            changes["groups"] = tuple(
+                evolve(g, block_size=value) if all_of_it else g
+                for g, all_of_it in zip(setting.groups, whole, strict=True)
+            )
+        return with_setting(trace, **changes)
+
+
+@frozen
+class WatermarkKnob:
+    """The watermark, in blocks."""
+
+    def read(self, trace: Trace) -> int | None:
+        return trace.setting.watermark_blocks or None
+
+    def turn(self, trace: Trace, value: int) -> Trace | None:
+        return with_watermark(trace, value)
 
 
 @frozen
@@ -64,13 +70,7 @@ class GroupKnob:
         return getattr(groups[self.index], self.name, None) if self.index < len(groups) else None
 
     def turn(self, trace: Trace, value: int) -> Trace | None:
-        groups = list(trace.setting.groups)
-        try:
-            changes: dict[str, Any] = {self.name: value}
-            groups[self.index] = evolve(groups[self.index], **changes)
-            return evolve(trace, setting=evolve(trace.setting, groups=tuple(groups)))
-        except SettingError:
-            return None
+        return with_group(trace, self.index, **{self.name: value})
 
 
 @frozen
@@ -86,12 +86,31 @@ class OperationKnob:
 
     def turn(self, trace: Trace, value: int) -> Trace | None:
         operations = list(trace.operations)
-        if self.index >= len(operations):
+        if self.index >= len(operations) or value < LEAST.get(self.name, 0):
             return None
         operations[self.index] = changed(operations[self.index], **{self.name: value})
-        if value < LEAST.get(self.name, 0):
+        return with_operations(trace, operations)
+
+
+@frozen
+class AcceptedKnob:
+    """The drafts that one output accepts of one request."""
+
+    index: int
+    request: int
+
+    def read(self, trace: Trace) -> int | None:
+        op = trace.operations[self.index] if self.index < len(trace.operations) else None
+        return dict(op.accepted).get(self.request) if isinstance(op, Settle) else None
+
+    def turn(self, trace: Trace, value: int) -> Trace | None:
+        operations = list(trace.operations)
+        op = operations[self.index]
+        if not isinstance(op, Settle):
             return None
-        return evolve(trace, operations=tuple(operations))
+        told = {**dict(op.accepted), self.request: value}
+        operations[self.index] = Settle(accepted=tuple((r, taken) for r, taken in told.items() if taken))
+        return with_operations(trace, operations)
 
 
 SETTING_NUMBERS = (
@@ -102,7 +121,7 @@ SETTING_NUMBERS = (
     "max_model_len",
 )
 OPERATION_NUMBERS = {
-    Extend: ("prompt", "external", "new", "encoder", "reserved_blocks"),
+    Extend: ("prompt", "external", "new", "encoder", "lookahead", "reserved_blocks"),
     Resume: ("tokens",),
     Loaded: ("valid",),
 }
@@ -112,6 +131,7 @@ def knobs_of(trace: Trace) -> Iterator[Knob]:
     """Every number of a trace that could be smaller."""
     for name in SETTING_NUMBERS:
         yield SettingKnob(name)
+    yield WatermarkKnob()
     for index, group in enumerate(trace.setting.groups):
         for attribute in fields(type(group)):
             value = getattr(group, attribute.name)
@@ -120,3 +140,6 @@ def knobs_of(trace: Trace) -> Iterator[Knob]:
     for index, operation in enumerate(trace.operations):
         for name in OPERATION_NUMBERS.get(type(operation), ()):
             yield OperationKnob(index, name)
+        if isinstance(operation, Settle):
+            for request, _ in operation.accepted:
+                yield AcceptedKnob(index, request)

@@ -1,27 +1,49 @@
 """Makes a failing trace minimal: fewer operations, requests, groups and features, then smaller numbers.
 
-Works on the trace itself, not on the bytes it came from, so it serves generated traces, files and recordings alike. A
-candidate counts when it shows the same defect (`same_defect`); operations that became void do no harm, so every
-candidate is a legal trace. The passes repeat until none of them makes progress (a minimum) or the tries are used up.
+Works on the trace itself, not on the bytes it came from, so it serves generated traces, files and recordings alike.
+A reduction proposes candidates (`harness.shorter`, `.plainer`, `.smaller`); one is kept when it is simpler (`rank`)
+and shows the same defect (`same_defect`). Operations that became void do no harm, so every candidate is a legal trace.
+The reductions repeat until none of them makes progress (a minimum) or the tries are used up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
-from attrs import evolve, fields, frozen
+from attrs import NOTHING, evolve, fields, frozen
 
-from harness.knobs import Knob, changed, knobs_of
+from harness import plainer, shorter, smaller
+from harness.candidates import Reduction, entries_of, with_operations, with_pool
 from harness.replay import MakeTarget, Options, run_trace
-from oracle.errors import SettingError
-from oracle.groups import Group
-from oracle.trace import Difference, Extend, Operation, Settle, Trace
+from harness.suspects import NAMES as CAUSES
+from oracle.groups import KINDS
+from oracle.trace import GRANTED, Difference, Observation, Settle, Trace
 
 #: tries (replays of a candidate) before the shrinker gives up; a budget in steps of work, not in seconds
 MAX_TRIES = 6000
+#: factors by which a pool is enlarged to see whether a wrong row is behind a wrong decision
+ROOMY = (2, 8)
+#: most blocks by which a call may miss being granted, when the pool that only just grants it is looked for
+MOST_KEPT = 32
 
 Evaluate = Callable[[Trace], list[Difference]]
+REDUCTIONS: tuple[Reduction, ...] = (
+    shorter.drop_operations,
+    shorter.drop_requests,
+    shorter.begin_later,
+    shorter.replace_requests,
+    shorter.merge_steps,
+    plainer.drop_groups,
+    plainer.plainer_groups,
+    plainer.plainer_setting,
+    plainer.plainer_operations,
+    smaller.smaller_numbers,
+    smaller.scaled_down,
+    plainer.renumber,
+)
+#: many candidates, so it comes when nothing else makes progress
+LAST: tuple[Reduction, ...] = (*REDUCTIONS, smaller.smaller_together)
 
 
 @frozen
@@ -41,11 +63,43 @@ class Shrunk:
         return "not a minimum: the tries ran out" if self.tries else "not shrunk"
 
 
+def defect_of(difference: Difference) -> tuple[str, ...]:
+    """What is wrong, wherever it shows: level, aspect, rule, sign, and the known causes among its tags."""
+    return (difference.level, difference.aspect, difference.rule, difference.sign, *sorted(CAUSES & {*difference.tags}))
+
+
 def same_defect(one: Difference, other: Difference) -> bool:
-    """Whether `other`, seen on a smaller trace, is the defect `one`: kinds may have been dropped, nothing added."""
-    return ((one.aspect, one.rule, one.sign, one.tags) == (other.aspect, other.rule, other.sign, other.tags)) and set(
-        other.kind.split("+")
-    ) <= set(one.kind.split("+"))
+    """Whether `other`, seen on a simpler trace, is the defect `one`.
+
+    Where it shows may only become plainer: kinds and situations may be dropped, never added, and any kind may give way
+    to full attention, of which no rule is special.
+    """
+    return (
+        defect_of(one) == defect_of(other)
+        and {*other.tags} <= {*one.tags}
+        and {*other.kind.split("+")} <= {*one.kind.split("+"), "full_attention"}
+    )
+
+
+#: from plain to special
+_KINDS = {kind: index for index, kind in enumerate(KINDS)}
+_METHODS = {name: index for index, name in enumerate(plainer.METHODS)}
+
+
+def rank(trace: Trace) -> tuple[object, ...]:
+    """The simpler the less: operations, requests, groups, special kinds, values that are no defaults, all numbers."""
+    operations, setting = trace.operations, trace.setting
+    requests = [op.request for op in operations if hasattr(op, "request")]
+    special = [_METHODS.get(setting.method, len(_METHODS)), *(_KINDS[type(group)] for group in setting.groups)]
+    accepted = [taken for op in operations if isinstance(op, Settle) for _, taken in op.accepted]
+    odd, total = 0, setting.watermark_blocks + sum(accepted)
+    for part in (setting, *setting.groups, *operations):
+        for attribute in fields(type(part)):
+            value = getattr(part, attribute.name)
+            if value != attribute.default and attribute.name not in ("request", "groups"):
+                odd += attribute.default is not NOTHING
+                total += value if isinstance(value, int) else 0
+    return len(operations), len({*requests}), len(setting.groups), sum(special), odd, total, requests
 
 
 class Shrinker:
@@ -58,222 +112,90 @@ class Shrinker:
         self.max_tries = max_tries
         self.tries = 0
         self.seen: set[Trace] = set()
+        self.rank = rank(trace)
+        self.tighten = False
 
-    def attempt(self, trace: Trace) -> bool:
-        """Keep `trace` if it shows the defect."""
-        if trace == self.best or trace in self.seen or self.tries >= self.max_tries:
+    def run(self) -> Shrunk:
+        """Repeat the reductions until none makes progress; of a decision also on pools that are as tight as before."""
+        decision = _is_decision(self.difference)
+        self.tighten = decision
+        self._reduce(shorter.drop_requests)
+        self.tighten = False
+        self._repeat(REDUCTIONS)
+        self.tighten = decision
+        self._repeat(LAST)
+        return Shrunk(self.best, self.difference, self.tries, self.tries < self.max_tries)
+
+    def _repeat(self, reductions: tuple[Reduction, ...]) -> None:
+        before = None
+        while before is not self.best and self.tries < self.max_tries:
+            before = self.best
+            self._attempt(with_operations(before, before.operations[: self.difference.step + 1]))
+            for reduction in reductions:
+                self._reduce(reduction)
+
+    def _reduce(self, reduction: Reduction) -> None:
+        """Try what a reduction proposes; it is told the best trace after each."""
+        candidates = reduction(self.best)
+        with suppress(StopIteration):
+            candidate = next(candidates)
+            while True:
+                if not self._attempt(candidate) and self.tighten and candidate is not None:
+                    self._attempt(tightened(candidate, granted=self.difference.rule == "A16"))
+                candidate = candidates.send(self.best)
+
+    def _attempt(self, trace: Trace | None) -> bool:
+        """Keep a candidate if it is simpler and shows the defect."""
+        if trace is None or self.tries >= self.max_tries or trace in self.seen or rank(trace) >= self.rank:
             return False
         self.seen.add(trace)
         self.tries += 1
         for difference in self.evaluate(trace):
             if same_defect(self.difference, difference):
-                self.best, self.difference = trace, difference
+                self.best, self.difference, self.rank = trace, difference, rank(trace)
                 return True
         return False
 
-    def run(self) -> Shrunk:
-        """Repeat the passes until none makes progress."""
-        passes = (
-            self._cut_the_tail,
-            self._drop_operations,
-            self._drop_requests,
-            self._drop_groups,
-            self._plainer_setting,
-            self._plainer_operations,
-            self._smaller_numbers,
-            self._smaller_pairs,
-            self._renumber,
-        )
-        progress = True
-        while progress and self.tries < self.max_tries:
-            before = self.best
-            for shrink in passes:
-                shrink()
-            progress = self.best != before
-        return Shrunk(self.best, self.difference, self.tries, self.tries < self.max_tries)
 
-    def _with(self, operations: list[Operation] | tuple[Operation, ...]) -> Trace:
-        return evolve(self.best, operations=tuple(operations))
+def _is_decision(difference: Difference) -> bool:
+    return difference.rule in ("A13", "A15", "A16")
 
-    def _set(self, **changes: Any) -> bool:
-        """Try the trace with a changed setting."""
-        try:
-            setting = evolve(self.best.setting, **changes)
-        except SettingError:
-            return False
-        return self.attempt(evolve(self.best, setting=setting))
 
-    # --------------------------------------------------------------------------------------- operations
+def tightened(trace: Trace, granted: bool) -> Trace | None:
+    """The trace on the smallest pool in which the oracle grants its last call, or on one block less: it refuses."""
+    blocks = trace.setting.num_blocks
+    answer = _last_answer(trace, blocks)
+    if answer is None:
+        return None
+    if answer.outcome == GRANTED:  # the rest may only be kept back: for the watermark, for reserved blocks
+        blocks = max(2, blocks - answer.free)
+    for num_blocks in range(blocks, blocks + MOST_KEPT):
+        answer = _last_answer(trace, num_blocks)
+        if answer is not None and answer.outcome == GRANTED:
+            return with_pool(trace, num_blocks if granted else num_blocks - 1)
+    return None
 
-    def _cut_the_tail(self) -> None:
-        """Nothing after the step that differs is needed, or else only the outcomes that tell."""
-        operations = self.best.operations
-        self.attempt(self._with(operations[: self.difference.step + 1]))
 
-    def _drop_operations(self) -> None:
-        """Delta debugging: drop runs of halving length."""
-        size = max(1, len(self.best.operations) // 2)
-        while size:
-            start = len(self.best.operations) - size
-            while start >= 0:
-                operations = self.best.operations
-                self.attempt(self._with(operations[:start] + operations[start + size :]))
-                start -= size
-            if size > 1:
-                self.attempt(self._with(self.best.operations[size:]))
-            size //= 2
+def _last_answer(trace: Trace, num_blocks: int) -> Observation | None:
+    """What the oracle says to the last operation on another pool."""
+    resized = with_pool(trace, num_blocks)
+    entries = [] if resized is None else entries_of(resized)
+    return entries[-1].expected if entries else None
 
-    def _drop_requests(self) -> None:
-        for request in sorted(
-            {op.request for op in self.best.operations if not isinstance(op, Settle) and hasattr(op, "request")}
-        ):
-            self.attempt(self._with([op for op in self.best.operations if getattr(op, "request", None) != request]))
 
-    def _renumber(self) -> None:
-        """Requests are 0, 1, 2, ... in order of appearance."""
-        names: dict[int, int] = {}
-        operations: list[Operation] = []
-        for op in self.best.operations:
-            if hasattr(op, "request"):
-                op = changed(op, request=names.setdefault(op.request, len(names)))
-            elif isinstance(op, Settle):
-                op = Settle(accepted=tuple((names.setdefault(r, len(names)), a) for r, a in op.accepted))
-            operations.append(op)
-        self.attempt(self._with(operations))
-
-    def _each(self, change: Callable[[Operation], Iterator[Operation]]) -> None:
-        for index in range(len(self.best.operations)):
-            progress = True
-            while progress:
-                progress = False
-                operations = self.best.operations
-                if index >= len(operations):
-                    return
-                for other in change(operations[index]):
-                    if other != operations[index]:
-                        rest = [*operations]
-                        rest[index] = other
-                        if self.attempt(self._with(rest)):
-                            progress = True
-                            break
-
-    def _plainer_operations(self) -> None:
-        """Flags back to their defaults."""
-
-        def change(op: Operation) -> Iterator[Operation]:
-            for attribute in fields(type(op)):
-                if attribute.name not in ("request", "new", "prompt", "tokens", "external", "encoder"):
-                    yield evolve(op, **{attribute.name: attribute.default})
-            if isinstance(op, Settle):
-                for index in range(len(op.accepted)):
-                    yield Settle(accepted=op.accepted[:index] + op.accepted[index + 1 :])
-
-        self._each(change)
-
-    # ------------------------------------------------------------------------------------------ setting
-
-    def _drop_groups(self) -> None:
-        index = len(self.best.setting.groups) - 1
-        while index >= 0:
-            groups = self.best.setting.groups
-            if len(groups) > 1 and index < len(groups):
-                rest = groups[:index] + groups[index + 1 :]
-                cross = any(group.kind == "cross_attention" for group in rest)
-                self._set(groups=rest, **({} if cross else {"max_encoder_len": 0})) or self._set_and_drop_encoder(rest)
-            index -= 1
-
-    def _set_and_drop_encoder(self, groups: tuple[Group, ...]) -> bool:
-        """Without its cross-attention group a trace must not bring encoder tokens."""
-        if any(group.kind == "cross_attention" for group in groups):
-            return False
-        operations = tuple(evolve(op, encoder=0) if isinstance(op, Extend) else op for op in self.best.operations)
-        try:
-            setting = evolve(self.best.setting, groups=groups, max_encoder_len=0)
-        except SettingError:
-            return False
-        return self.attempt(evolve(self.best, setting=setting, operations=operations))
-
-    def _plainer_setting(self) -> None:
-        """Features off, one at a time."""
-        if not self._set(method="none", parallel_drafting=False, num_speculative_tokens=0):
-            self._tokens_for_lookahead()
-        self._set(parallel_drafting=False)
-        if self.best.setting.num_speculative_tokens:
-            self._set(method="eagle", parallel_drafting=False)
-        for change in (
-            {"watermark": 0.0},
-            {"dcp_size": 1},
-            {"in_flight_depth": 1},
-            {"kv_connector": False},
-            {"prefix_cache_retention_interval": None},
-            {"hash_block_size": None},
-            {"max_in_flight_tokens": None},
-            {"max_num_seqs": 256},
-            {"max_num_batched_tokens": 2048},
-        ):
-            self._set(**change)
-        for index in range(len(self.best.setting.groups)):
-            for attribute in fields(type(self.best.setting.groups[index])):
-                if attribute.name not in ("block_size", "window", "chunk", "mode", "sink_len"):
-                    self._set_group(index, **{attribute.name: attribute.default})
-
-    def _tokens_for_lookahead(self) -> None:
-        """A prompt that is longer by the lookahead asks for the same columns, without a drafter."""
-        setting = self.best.setting
-        more = setting.lookahead
-        operations = tuple(
-            evolve(op, new=op.new + more, prompt=op.prompt + more) if isinstance(op, Extend) and op.prompt else op
-            for op in self.best.operations
-        )
-        setting = evolve(setting, max_model_len=setting.max_model_len + more)
-        setting = evolve(setting, method="none", parallel_drafting=False, num_speculative_tokens=0)
-        self.attempt(evolve(self.best, setting=setting, operations=operations))
-
-    def _set_group(self, index: int, **changes: Any) -> bool:
-        groups = list(self.best.setting.groups)
-        try:
-            groups[index] = evolve(groups[index], **changes)
-        except SettingError:
-            return False
-        return self._set(groups=tuple(groups))
-
-    # ------------------------------------------------------------------------------------------ numbers
-
-    def _smaller_numbers(self) -> None:
-        """Round every number down, then walk it down."""
-        for knob in [*knobs_of(self.best)]:
-            value = knob.read(self.best)
-            if not value:
-                continue
-            for candidate in (0, 1, value // 2):
-                if candidate < value and self._turn((knob, candidate)):
-                    value = candidate
-            while value > 0 and self._turn((knob, value - 1)):
-                value -= 1
-
-    def _smaller_pairs(self) -> None:
-        """Numbers that only fall together: a prompt and what is loaded of it, a pool and what fills it."""
-        sizes = {1, *(group.tokens_per_column(self.best.setting.dcp_size) for group in self.best.setting.groups)}
-        for one in [*knobs_of(self.best)]:
-            for other in [*knobs_of(self.best)]:
-                if one == other:
-                    continue
-                for size in sorted(sizes):
-                    while self._fall(one, other, size):
-                        pass
-
-    def _fall(self, one: Knob, other: Knob, size: int) -> bool:
-        """Lower `one` by `size` and `other` by 1, or by the same."""
-        first, second = one.read(self.best), other.read(self.best)
-        if not first or not second or first < size:
-            return False
-        return self._turn((one, first - size), (other, second - 1))
-
-    def _turn(self, *turns: tuple[Knob, int]) -> bool:
-        trace: Trace | None = self.best
-        for knob, value in turns:
-            trace = None if trace is None else knob.turn(trace, value)
-        return trace is not None and self.attempt(trace)
+def _row_behind(trace: Trace, difference: Difference, evaluate: Evaluate) -> tuple[Trace, Difference] | None:
+    """The wrong row from which a wrong decision follows: it shows when there is room for what is asked."""
+    if not _is_decision(difference) or CAUSES & {*difference.tags}:
+        return None
+    asked = with_operations(trace, trace.operations[: difference.step + 1])
+    for factor in ROOMY:
+        roomy = with_pool(asked, factor * trace.setting.num_blocks)
+        if roomy is None:
+            break
+        for found in evaluate(roomy):
+            if found.aspect in ("columns", "nulls", "free", "ids") and found.sign != "passed the gate":
+                return roomy, found
+    return None
 
 
 def shrink(
@@ -297,4 +219,10 @@ def shrink(
     evaluate = evaluate or run
     if not any(same_defect(difference, found) for found in evaluate(trace)):
         return Shrunk(trace, difference, 0, False)
-    return Shrinker(trace, difference, evaluate, max_tries).run()
+    begin = _row_behind(trace, difference, evaluate) or (trace, difference)
+    small = Shrinker(*begin, evaluate, max_tries).run()
+    behind = _row_behind(small.trace, small.difference, evaluate)
+    if behind is None:
+        return small
+    again = Shrinker(*behind, evaluate, max_tries - small.tries).run()
+    return evolve(again, tries=small.tries + again.tries)

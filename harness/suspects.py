@@ -45,6 +45,8 @@ def _longer_known(rule: Positional, work: Work, row: list[int]) -> int:
 
 _GATE = (("dead columns", _dead_columns), ("longer row", _longer_known))
 _TEST = (("adopted state", _adopted_state), ("longer row", _longer_row))
+#: the names that a difference may carry in its tags
+NAMES = frozenset(name for name, _ in (*_GATE, *_TEST))
 
 
 def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | None:

@@ -137,6 +137,28 @@ def test_a_mamba_group_stays_where_it_is_needed():
     assert ["full_attention"] == [group.kind for group in smallest(of, NoLookahead).trace.setting.groups]
 
 
+def test_a_decision_is_told_by_the_row_behind_it():
+    """16 tokens and 3 drafts are 5 blocks of 4: without lookahead it is 4, and granted. With room the row is short."""
+    of = trace(setting(num_blocks=5, **EAGLE), ask(16, prompt=16))
+    found = run_trace(of, NoLookahead, CLOSELY).differences[0]
+
+    assert ("outcome", "columns") == (found.aspect, smallest(of, NoLookahead).difference.aspect)
+
+
+def test_a_pool_is_made_small_with_what_fills_it():
+    """Two requests fill 7 blocks but one, the third one's prompt takes two; alone it needs a pool of one."""
+    of = trace(
+        setting(FullAttention(block_size=4), num_blocks=8),
+        *(ask(12, prompt=12), ask(9, request=1, prompt=9), ask(4, request=2, prompt=6, full_sequence_must_fit=True)),
+    )
+    small = smallest(of, NoGate).trace
+
+    assert (
+        setting(FullAttention(block_size=1), num_blocks=2, max_model_len=3),
+        (Extend(request=0, new=1, prompt=2, full_sequence_must_fit=True),),
+    ) == (small.setting, small.operations)
+
+
 # ------------------------------------------------------------------------------------- what is the same
 
 SEEN = Difference(
@@ -162,13 +184,30 @@ SEEN = Difference(
         ({"sign": "more"}, False),
         ({"rule": "A42"}, False),
         ({"aspect": "free"}, False),
-        ({"tags": ()}, False),
+        ({"tags": ()}, True),
+        ({"tags": ("first", "sync")}, False),
+        ({"tags": ("first", "longer row")}, False),
     ],
-    ids=["another place", "a kind less", "another kind", "a kind more", "sign", "rule", "aspect", "situation"],
+    ids=[
+        *("another place", "a kind less", "another kind", "a kind more", "sign", "rule", "aspect"),
+        *("a situation less", "a situation more", "a known cause"),
+    ],
 )
 def test_the_same_defect(changes, same):
-    """Where it shows does not matter, what it is does; kinds may be dropped, never added."""
+    """Where it shows may become plainer, what it is must stay: kinds and situations may be dropped, never added."""
     assert same is same_defect(SEEN, evolve(SEEN, **changes))
+
+
+def test_any_kind_may_give_way_to_full_attention():
+    """No rule is special to it: what shows there too is no matter of the kind."""
+    assert same_defect(evolve(SEEN, kind="rswa"), evolve(SEEN, kind="full_attention"))
+
+
+def test_a_known_cause_stays():
+    """A wrong decision with a known cause is not the same as one without."""
+    known = evolve(SEEN, tags=("adopted state",))
+
+    assert [True, False] == [same_defect(known, evolve(SEEN, tags=tags)) for tags in (("adopted state",), ())]
 
 
 def test_another_defect_on_the_way_is_not_taken():
