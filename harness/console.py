@@ -146,7 +146,7 @@ def _differences(report: Report) -> Table:
         table.add_row(
             f"{reported.count:,}",
             f"{len(reported.shrunk.trace.operations)}{'' if reported.shrunk.minimal else '+'}",
-            escape(difference.fingerprint),
+            escape(difference.fingerprint) + f" and {len(reported.also)} more" * bool(reported.also),
             escape(difference.expected),
             escape(difference.observed),
         )

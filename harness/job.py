@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.forks import in_a_fork
 from harness.reach import MINIMA
 from harness.replay import MakeTarget, Options
-from harness.report.folder import write_report
-from harness.shrink import Shrunk
+from harness.report.folder import Seen, also_names, write_report
+from harness.shrink import Shrunk, defect_of, rank
+from harness.worker import Found
 from oracle.errors import SlotcheckError
 from oracle.releases import confirmed
 from oracle.trace import Difference
@@ -42,11 +45,12 @@ class Job:
 
 @frozen
 class Reported:
-    """One distinct difference, shrunk, with its folder and how often it was met."""
+    """One defect: its simplest trace, how often it was met, its folder, and what else it showed as."""
 
     shrunk: Shrunk
     count: int
     folder: Path
+    also: tuple[Seen, ...] = ()
 
 
 @define
@@ -94,6 +98,15 @@ class Report:
                     "minimal": reported.shrunk.minimal,
                     "count": reported.count,
                     "trace": str(reported.folder / "trace.json"),
+                    "also": [
+                        {
+                            "fingerprint": one.shrunk.difference.fingerprint,
+                            "operations": len(one.shrunk.trace.operations),
+                            "count": one.count,
+                            "trace": str(reported.folder / name),
+                        }
+                        for name, one in also_names(reported.also)
+                    ],
                 }
                 for reported in self.differences
             ],
@@ -156,31 +169,50 @@ def _namer(declared: findings.Declared | None) -> Callable[[Difference], str]:
 
 
 def _shrink_all(report: Report, plan: Plan) -> None:
-    """Shrink each distinct difference; those that turn out to be one and the same are counted together.
+    """Shrink what was found, each defect's shortest trace first, and report each defect once.
 
     Ctrl-C ends the shrinking: the rest is reported as it was found.
     """
-    found = sorted(report.result.found.items(), key=lambda item: (len(item[1].trace.operations), item[0]))
-    smallest: dict[str, tuple[Shrunk, int]] = {}
+    found = report.result.found
+    todo = in_turn(found)
+    of: dict[tuple[str, ...], tuple[str, ...]] = {}  # what was found -> what it was after shrinking
+    seen: dict[tuple[str, ...], dict[str, Seen]] = {}
     skip = False
-    for name, one in found[:MAX_SHRUNK]:
+    for name in todo[:MAX_SHRUNK]:
+        one = found[name]
         try:
             shrunk = Shrunk(one.trace, one.difference, 0, False) if skip else shrink_found(one, plan)
         except KeyboardInterrupt:
             skip = report.result.interrupted = True
             shrunk = Shrunk(one.trace, one.difference, 0, False)
+        defect = defect_of(shrunk.difference)
+        of.setdefault(defect_of(one.difference), defect)
+        known = seen.setdefault(defect, {})
         final = shrunk.difference.fingerprint
-        count = report.result.counts[name]
-        kept = smallest.get(final)
-        if kept is not None:
-            count += kept[1]
-            shrunk = min(kept[0], shrunk, key=lambda s: len(s.trace.operations))
-        smallest[final] = (shrunk, count)
-    report.not_shrunk = max(0, len(found) - MAX_SHRUNK)
-    for final, (shrunk, count) in sorted(smallest.items()):
-        folder = report.job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
-        write_report(folder, shrunk, report.job.release, report.job.make_target)
-        report.differences.append(Reported(shrunk, count, folder))
+        known[final] = Seen(shrunk, report.result.counts[name]).with_more(known.get(final))
+    rest: Counter[tuple[str, ...]] = Counter()
+    for name in todo[MAX_SHRUNK:]:
+        defect = of.get(defect_of(found[name].difference), ())
+        rest[defect] += report.result.counts[name]
+        report.not_shrunk += not defect
+    for defect, known in sorted(seen.items()):
+        first, *also = sorted(known.values(), key=lambda one: rank(one.shrunk.trace))
+        folder = report.job.out / re.sub("[/ :]", "-", first.shrunk.difference.fingerprint)
+        write_report(folder, first.shrunk, report.job.release, report.job.make_target, also)
+        count = sum(one.count for one in known.values()) + rest[defect]
+        report.differences.append(Reported(first.shrunk, count, folder, tuple(also)))
+
+
+def in_turn(found: Mapping[str, Found]) -> list[str]:
+    """Fingerprints by the length of their traces, but each defect once before any comes twice."""
+    ordered = sorted(found, key=lambda name: (len(found[name].trace.operations), name))
+    turns: Counter[tuple[str, ...]] = Counter()
+    turn = {}
+    for name in ordered:
+        defect = defect_of(found[name].difference)
+        turn[name] = turns[defect]
+        turns[defect] += 1
+    return sorted(ordered, key=turn.__getitem__)
 
 
 def _judge(report: Report) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import platform
 import shutil
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from harness.report.table import markdown
 from harness.report.terms import glossary_of, law_terms, missing, terms_text
 from harness.report.title import title
 from harness.report.walk import Moment, moments_of
-from harness.shrink import Shrunk
+from harness.shrink import Shrunk, rank
 from harness.targets import source
 from oracle.errors import SlotcheckError
 from oracle.setting import Setting
@@ -39,6 +39,25 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
 )
 Locate = Callable[[str, str], source.Location]
+
+
+@frozen
+class Seen:
+    """One fingerprint of a defect: its simplest trace, and how often it was met."""
+
+    shrunk: Shrunk
+    count: int
+
+    def with_more(self, other: Seen | None) -> Seen:
+        """The same fingerprint met again: the simpler trace, and the sum."""
+        if other is None:
+            return self
+        return Seen(min(self.shrunk, other.shrunk, key=lambda one: rank(one.trace)), self.count + other.count)
+
+
+def also_names(also: Iterable[Seen]) -> Iterator[tuple[str, Seen]]:
+    """The files of a defect's other traces."""
+    return ((f"also-{number}.json", one) for number, one in enumerate(also, 1))
 
 
 @frozen(kw_only=True)
@@ -178,18 +197,25 @@ def write_report(
     shrunk: Shrunk,
     release: str | None,
     make_target: MakeTarget | None = None,
+    also: Sequence[Seen] = (),
     *,
     versions: Versions | None = None,
     locate: Locate = source.locate,
 ) -> Path:
     """Write the report of a difference to `folder`; other files there are left alone. Returns the folder.
 
-    `make_target` None: what the oracle answers is all there is. SlotcheckError when the folder cannot be written.
+    `make_target` None: what the oracle answers is all there is. `also`: other fingerprints of the same defect.
+    SlotcheckError when the folder cannot be written.
     """
     outcome, again = outcome_of(shrunk, make_target)
     known = versions or versions_here(release)
     context = report_context(shrunk, outcome, again, known, locate)
+    context["also"] = [
+        (one.shrunk.difference.fingerprint, len(one.shrunk.trace.operations), one.count, name)
+        for name, one in also_names(also)
+    ]
     texts = {
+        **{name: tracefile.dumps(one.shrunk.trace) for name, one in also_names(also)},
         "trace.json": tracefile.dumps(shrunk.trace),
         "repro.py": render_repro(outcome, shrunk.difference, known),
         "report.md": _TEMPLATES.get_template("report.md.j2").render(context),
@@ -199,6 +225,8 @@ def write_report(
         for name, text in texts.items():
             tracefile.write_text(aside / name, text)
         folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob("also-*.json"):
+            stale.unlink()
         for name in texts:
             (aside / name).replace(folder / name)
     except OSError as error:

@@ -118,9 +118,9 @@ def files_of(folders):
 
 
 def test_differences_as_json(pure, few, tmp_path):
-    """Fingerprint, level, aspect, step, operations, how often, and where the trace lies."""
+    """Fingerprint, level, aspect, step, operations, how often, where the trace lies, what else it showed as."""
     result = pure("run", "--steps", 1, "--target", target("NoLookahead"), "--aspects", "columns,outcome", "--json")
-    names = {"fingerprint", "level", "aspect", "step", "operations", "minimal", "count", "trace"}
+    names = {"fingerprint", "level", "aspect", "step", "operations", "minimal", "count", "trace", "also"}
 
     assert [True] == sorted(
         {

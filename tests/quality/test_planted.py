@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.shrink import Shrunk
+from harness.engine import MAX_SHRUNK
+from harness.job import in_turn
+from harness.shrink import Shrunk, defect_of
 from tests.quality.defects import DEFECTS, Defect
 from tests.quality.hunt import LIMIT, RARE, Hunt
 
@@ -42,6 +44,17 @@ ONE_FINGERPRINT = (
     "LeadingNullsPopped",
     "ReleaseShortensTheZeroList",
 )
+
+
+#: defects that sit in what all kinds and situations share, with the fingerprints that they show under, at least
+ONE_REPORT = {
+    "null_block_handed_out": 20,
+    "one_id_in_two_groups": 10,
+    "lookahead_lost_on_first_calls": 6,
+    "slots_beyond_max_model_len": 4,
+    "RemovalAfterTheTest": 6,
+    "removal_on_the_computed_basis": 4,
+}
 
 
 @pytest.fixture(scope="module", params=DEFECTS.values(), ids=str)
@@ -88,6 +101,18 @@ def test_shrinks_to_a_glance(hunted: Hunt, request: pytest.FixtureRequest) -> No
 
     assert shrunk.minimal
     assert len(shrunk.trace.operations) <= GLANCE
+
+
+@pytest.mark.parametrize("name", ONE_REPORT)
+def test_has_one_report(name: str, plant: Callable[[Defect], Defect]) -> None:
+    """However many fingerprints it shows under, a maintainer gets one folder: of a defect, not of a place."""
+    hunted = Hunt(plant(DEFECTS[name]), limit=LIMIT // 2)
+    while hunted.go_on():
+        pass
+    shrunk = [hunted.minimum(fingerprint) for fingerprint in in_turn(hunted.found)[:MAX_SHRUNK]]
+
+    assert len(hunted.found) >= ONE_REPORT[name]
+    assert len({defect_of(one.difference) for one in shrunk}) == 1
 
 
 @pytest.mark.parametrize("name", ONE_FINGERPRINT)

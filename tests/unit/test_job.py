@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import pytest
+from attrs import evolve
 
 from harness import job as jobs
 from harness import tracefile
@@ -13,7 +14,9 @@ from harness.engine import RunResult
 from harness.job import AGREED, BROKEN, DIFFERENCES, EXIT, INCONCLUSIVE, Job, Report
 from harness.reach import MINIMA
 from harness.shrink import Shrunk
+from harness.worker import Found
 from oracle.errors import SlotcheckError
+from oracle.groups import KINDS
 from oracle.trace import ASPECTS, Difference
 from tests.unit.examples import ask, setting, trace
 from tests.unit.mutants import CannotBeBuilt, Crashes, Refuses, Sound
@@ -120,8 +123,8 @@ def test_a_clean_run_leaves_its_result_alone(job):
     )
 
 
-def test_each_distinct_difference_has_a_folder(job):
-    """Named by its fingerprint, with its shortest trace."""
+def test_each_defect_has_a_folder(job):
+    """Named by its fingerprint, with its simplest trace."""
     one, *_ = jobs.run(job(make_target=Refuses)).differences
 
     assert (one.shrunk.trace, one.shrunk.difference.fingerprint.replace("/", "-")) == (
@@ -139,6 +142,34 @@ def test_differences_that_shrink_to_one_are_counted_together(job, monkeypatch):
     jobs._shrink_all(report, jobs.Plan(**plan_of(report.job)))
 
     assert [(sum(result.counts.values()), same)] == [(one.count, one.shrunk) for one in report.differences]
+
+
+def test_a_defect_that_shows_in_two_places_has_one_folder(job, monkeypatch):
+    """The simplest trace in front, the other one beside it; counted together."""
+    in_rows = Shrunk(trace(setting(), ask(2, prompt=2)), FOUND, 0, True)
+    in_states = Shrunk(trace(setting(), ask(1, prompt=1)), evolve(FOUND, kind="mamba", tags=("first",)), 0, True)
+    found = {one.difference.fingerprint: Found(one.difference, one.trace) for one in (in_rows, in_states)}
+    monkeypatch.setattr(jobs, "shrink_found", lambda one, plan: Shrunk(one.trace, one.difference, 1, True))
+    report = Report(job(), RunResult(found=found, counts=Counter(dict.fromkeys(found, 3))), 100)
+    jobs._shrink_all(report, jobs.Plan(**plan_of(report.job)))
+    (one,) = report.differences
+
+    assert (in_states.trace, 6) == (one.shrunk.trace, one.count)
+    assert in_rows.trace == tracefile.read(one.folder / "also-1.json")
+    assert FOUND.fingerprint in (one.folder / "report.md").read_text()
+
+
+def test_each_defect_is_shrunk_before_any_is_shrunk_twice(job, monkeypatch):
+    """Of a defect that shows in many places the shortest trace is shrunk; the rest is counted with it."""
+    monkeypatch.setattr(jobs, "MAX_SHRUNK", 2)
+    differences = [*(evolve(FOUND, kind=group.kind) for group in KINDS[:3]), evolve(FOUND, sign="more")]
+    found = {one.fingerprint: Found(one, trace(setting(), ask(1, prompt=1))) for one in differences}
+    monkeypatch.setattr(jobs, "shrink_found", lambda one, plan: Shrunk(one.trace, one.difference, 1, True))
+    report = Report(job(), RunResult(found=found, counts=Counter(dict.fromkeys(found, 1))), 100)
+    jobs._shrink_all(report, jobs.Plan(**plan_of(report.job)))
+
+    assert [("less", 3), ("more", 1)] == [(one.shrunk.difference.sign, one.count) for one in report.differences]
+    assert 0 == report.not_shrunk
 
 
 def plan_of(job):
