@@ -19,6 +19,7 @@ from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.targets.compat import TargetError, installed_release
 from harness.worker import MAGIC, read_journal
+from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
 from oracle.releases import RULES, Rule, confirmed, same_release
 from oracle.trace import ASPECTS, LATER_ASPECTS, Trace
@@ -147,7 +148,7 @@ def run(
     talk.print(f"importing vLLM {installed or ''} ...")
     make_target = load_target(target)
     if level != {"manager"}:
-        other = _other_level(level, steps, seconds, seed, workers, out, installed, not no_findings, hang)
+        other = _other_level(level, steps, budget, seed, workers, out, installed, not no_findings, hang)
         click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
         sys.exit(job.EXIT[other.verdict])
     wanted = job.Job(
@@ -174,7 +175,7 @@ def run(
 def _other_level(
     level: frozenset[str],
     steps: int | None,
-    seconds: float | None,
+    budget: float | None,
     seed: int,
     workers: int,
     out: Path,
@@ -187,8 +188,10 @@ def _other_level(
 
     if len(level) > 1:
         raise SlotcheckError(f"one --level at a time, got {', '.join(sorted(level))}")
-    if level == {"rules"}:
-        return levels.run_rules(None, release, with_findings)  # a grid: it has an end of its own
+    if level == {"rules"}:  # a grid: it has an end of its own, some half a minute away
+        declared = findings.Declared(findings.load() if with_findings else (), release)
+        return levels.run_rules(seconds=budget, most=steps, out=out, release=release, declared=declared)
+    seconds = budget if budget is not None else None if steps is not None else 60.0
     return levels.run_warmup(
         seed=seed,
         warmups=steps,
@@ -212,6 +215,16 @@ def _is_journal(path: Path) -> bool:
             return stream.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
+
+
+def _replay_rules(trace: RuleTrace) -> None:
+    """Compare one case with the installed release; print what the rules say and what differs."""
+    from harness import rules_job, rules_level
+
+    declared = findings.Declared(findings.load(), installed_release())
+    said, agreed = rules_job.replayed(trace, rules_level.installed(), declared)
+    click.echo(said)
+    sys.exit(0 if agreed else 1)
 
 
 def _replay_warmup(trace: WarmupTrace) -> None:
@@ -242,6 +255,9 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
         if isinstance(other, WarmupTrace):
             load_target(target)
             _replay_warmup(other)
+        if isinstance(other, RuleTrace):
+            load_target(target)
+            _replay_rules(other)
     loaded = _read(trace)
     declared = findings.Declared(findings.load(), installed_release())
     options = Options(aspects=aspects, audit_every=1, declared=declared, keep_entries=True)
@@ -261,6 +277,13 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
 @trace_argument
 def explain(trace: Path) -> None:
     """Run one trace on the oracle alone; print each step, its row and the terms of every number. Needs no vLLM."""
+    if not _is_journal(trace):
+        other = tracefile.read_any(trace)
+        if isinstance(other, RuleTrace):
+            from harness import rules_job
+
+            click.echo(rules_job.explanation(other))
+            return
     outcome = run_trace(_read(trace), None, Options(audit_every=1, keep_entries=True))
     console().print(step_table.explanation(outcome), markup=False, soft_wrap=True)
 

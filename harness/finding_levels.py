@@ -32,7 +32,17 @@ def _manager() -> FindingLevel:
     )
 
 
-LEVELS: dict[str, Callable[[], FindingLevel]] = {"manager": _manager}
+def _rules() -> FindingLevel:
+    from harness import rules_job, rules_level
+
+    release = rules_level.installed()
+    return FindingLevel(
+        lambda finding: rules_job.reproduces(finding, release),
+        lambda finding, version: rules_job.refresh(finding, release, version),
+    )
+
+
+LEVELS: dict[str, Callable[[], FindingLevel]] = {"manager": _manager, "rules": _rules}
 
 
 def level_of(finding: Finding) -> FindingLevel:

@@ -86,9 +86,14 @@ class Finding:
         """Whether it explains a difference."""
         return any(match.fits(difference) for match in self.match)
 
+    @property
+    def file(self) -> Path:
+        """What shows it: a case of the rules level, else the shortest trace."""
+        return self.folder / ("case.json" if self.level == "rules" else "trace.json")
+
     def trace(self) -> Trace:
         """The shortest trace that shows it, at the manager level."""
-        return tracefile.read(self.folder / "trace.json")
+        return tracefile.read(self.file)
 
 
 def folder() -> Path:

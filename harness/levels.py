@@ -9,8 +9,6 @@ from attrs import frozen
 
 from harness import tracefile
 from harness.findings import Declared
-from harness.job import AGREED, DIFFERENCES, INCONCLUSIVE
-from oracle.releases import confirmed
 from oracle.trace import Difference
 from oracle.warmup import WarmupTrace
 
@@ -24,31 +22,17 @@ class LevelReport:
     text: str
 
 
-def run_rules(seconds: float | None, release: str | None, findings: bool) -> LevelReport:
+def run_rules(
+    *, seconds: float | None, most: int | None, out: Path, release: str | None, declared: Declared
+) -> LevelReport:
     """The table of speculative methods beside the real configuration; a walk cut short is inconclusive."""
-    from harness import rules_findings, rules_level
+    from harness import rules_job, rules_level
 
-    result = rules_level.run_release(seconds=seconds)
-    known = rules_findings.declared(release) if findings else Declared((), release)
-    new = sorted(name for name, difference in result.found.items() if known.explain(difference) is None)
-    reasons = [f"{len(new)} difference(s) that no finding declares"] if new else []
-    if result.missed:
-        reasons.append(f"not reached: {', '.join(result.missed)}")
-    if not confirmed(release):
-        reasons.append(f"rules not confirmed for release {release or 'unknown'}")
-    verdict = DIFFERENCES if new else INCONCLUSIVE if reasons else AGREED
-    data = {
-        "verdict": verdict,
-        "reasons": reasons,
-        "release": release,
-        "level": "rules",
-        "cases": result.cases,
-        "seconds": round(result.seconds, 3),
-        "differences": new,
-        "declared": sorted(set(result.found) - set(new)),
-        "missed": result.missed,
-    }
-    return LevelReport(verdict, data, f"{rules_level.table(result)}\n{_verdict(verdict, reasons)}")
+    job = rules_job.RulesJob(
+        release=rules_level.installed(), version=release, declared=declared, out=out, seconds=seconds, most=most
+    )
+    report = rules_job.run_job(job)
+    return LevelReport(report.verdict, report.data(), rules_job.text(report))
 
 
 def run_warmup(

@@ -19,13 +19,15 @@ from typing import Any
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
+from oracle.budget import RuleTrace
 from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, MOST, Group
 from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
 from oracle.warmup import WARMUP_OPERATIONS, WarmupOperation, WarmupTrace
 
 FORMAT = 1
-LEVELS = ("manager", "warmup")
+LEVELS = ("manager", "warmup", "rules")
+AnyTrace = Trace | WarmupTrace | RuleTrace
 
 
 def _operation_tag(cls: type) -> str:
@@ -74,8 +76,11 @@ def _known(tag: str, level: str) -> str:
     return ", ".join(_operation_tag(cls) for cls in (WARMUP_OPERATIONS if level == "warmup" else OPERATIONS))
 
 
-def dumps(trace: Trace | WarmupTrace) -> str:
+def dumps(trace: AnyTrace) -> str:
     """The trace as JSON text, one group and one operation a line."""
+    if isinstance(trace, RuleTrace):
+        [(name, question)] = CONVERTER.unstructure(trace).items()
+        return f'{{\n "format": {FORMAT},\n "level": "rules",\n {json.dumps(name)}: {json.dumps(question)}\n}}\n'
     setting = CONVERTER.unstructure(trace.setting)
     groups = _lines(setting.pop("groups"), 3)
     union: Any = WarmupOperation if isinstance(trace, WarmupTrace) else Operation
@@ -93,7 +98,7 @@ def _lines(items: list[Any] | tuple[Any, ...], indent: int) -> str:
     return "[\n" + ",\n".join(pad + json.dumps(item) for item in tagged) + "\n" + pad[:-1] + "]"
 
 
-def loads(text: str, where: str = "the trace") -> Trace | WarmupTrace:
+def loads(text: str, where: str = "the trace") -> AnyTrace:
     """Read JSON text; TraceError says in a sentence what is wrong."""
     try:
         data = json.loads(text)
@@ -112,6 +117,8 @@ def loads(text: str, where: str = "the trace") -> Trace | WarmupTrace:
     if problem:
         raise TraceError(f"{where}: {problem}")
     try:
+        if data.get("level") == "rules":
+            return CONVERTER.structure(data, RuleTrace)
         if data.get("level") == "warmup":
             return CONVERTER.structure(data, WarmupTrace)
         trace = CONVERTER.structure(data, Trace)
@@ -124,9 +131,10 @@ def loads(text: str, where: str = "the trace") -> Trace | WarmupTrace:
 
 def _shape(data: dict[str, Any]) -> str:
     """What must be an object or a list and is not; the converter would take it for an empty one, or say it badly."""
+    for name in ("setting", "case", "draft_counts"):
+        if not isinstance(data.get(name, {}), dict):
+            return f"{name}: must be a JSON object"
     setting = data.get("setting", {})
-    if not isinstance(setting, dict):
-        return "setting: must be a JSON object"
     for tag, place, items in (
         ("kind", "setting.groups", setting.get("groups", [])),
         ("op", "operations", data.get("operations", [])),
@@ -191,12 +199,12 @@ def _say(error: BaseException, place: str, level: str) -> str:
 def read(path: Path) -> Trace:
     """Read a trace file of the manager level."""
     trace = read_any(path)
-    if isinstance(trace, WarmupTrace):
-        raise TraceError(f"{path} is a trace of the warmup level, which this command does not take; use replay")
+    if not isinstance(trace, Trace):
+        raise TraceError(f"{path} is a trace of the {trace.level} level, which this command does not take; use replay")
     return trace
 
 
-def read_any(path: Path) -> Trace | WarmupTrace:
+def read_any(path: Path) -> AnyTrace:
     """Read a trace file of any level."""
     try:
         text = path.read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ from attrs import field, frozen
 
 from oracle.breakdown import Breakdown, Formula
 from oracle.errors import SettingError
-from oracle.groups import at_least, one_of
-from oracle.methods import OWN_PASS, Count, Method, method
+from oracle.groups import FEW, at_least, one_of, optional
+from oracle.methods import OWN_PASS, Count, Method, draft_counts, method
 
 #: refusals, in the order in which the configurations are built
 MODULES, SEQS, ACTIVE, OVERLAP, BUDGET = "modules", "seqs", "active", "overlap", "budget"
@@ -31,11 +31,11 @@ class Case:
 
     method: str
     parallel: bool = False
-    drafts: int = field(default=0, validator=at_least(0))
+    drafts: int = field(default=0, validator=at_least(0, FEW))
     budget: int = field(default=512, validator=at_least(1))
     seqs: int = field(default=16, validator=at_least(1))
-    scheduled: int | None = None
-    active: int | None = None
+    scheduled: int | None = field(default=None, validator=optional(1))
+    active: int | None = field(default=None, validator=optional(1))
     overlap: bool = field(default=False, validator=one_of(False, True))
     caching: bool = field(default=True, validator=one_of(False, True))
     connector: bool = field(default=False, validator=one_of(False, True))
@@ -59,6 +59,45 @@ class Case:
         given = [f"{n}={v}" for n, v in (("G", self.scheduled), ("A", self.active)) if v is not None]
         rest = [*given, *flags, *([] if self.caching else ["no caching"])]
         return " ".join([f"{self.row.title} K={self.drafts} T={self.budget} R={self.seqs}", *rest])
+
+
+@frozen(kw_only=True)
+class DraftCounts:
+    """A question about dynamic draft counts: K of the next drafts for 1 .. `seqs` scheduled requests (S24).
+
+    ranges: (first, last, K), inclusive.
+    """
+
+    ranges: tuple[tuple[int, int, int], ...]
+    drafts: int = field(validator=at_least(1, FEW))
+    seqs: int = field(validator=at_least(1))
+
+    def __attrs_post_init__(self) -> None:
+        draft_counts(self.ranges, self.drafts, self.seqs)  # refuses ranges that are none
+
+    def __str__(self) -> str:
+        ranges = ", ".join(f"{first}-{last}: {count}" for first, last, count in self.ranges)
+        return f"draft counts {ranges} K={self.drafts} R={self.seqs}"
+
+
+@frozen(kw_only=True)
+class RuleTrace:
+    """What a file of the rules level holds: one case, or one question about draft counts."""
+
+    case: Case | None = None
+    draft_counts: DraftCounts | None = None
+    level: str = "rules"
+
+    def __attrs_post_init__(self) -> None:
+        if (self.case is None) == (self.draft_counts is None):
+            raise SettingError("a file of the rules level has either a case or draft_counts")
+
+    @property
+    def question(self) -> Case | DraftCounts:
+        """The one that is there."""
+        found = self.case or self.draft_counts
+        assert found is not None
+        return found
 
 
 @frozen(kw_only=True)

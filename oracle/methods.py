@@ -246,6 +246,38 @@ _ROWS = (
 
 METHODS: dict[tuple[str, bool], Method] = {(row.name, row.parallel): row for row in _ROWS}
 
+#: what the release takes for `SpeculativeConfig.method`, beside the names of model families that it replaces with mtp
+WORDS = tuple(sorted({row.release_word for row in _ROWS} - {"none", "diffusion"}))
+MTP_FAMILIES = (
+    "bailing_hybrid_mtp",
+    "bailing_hybrid_v3_mtp",
+    "deepseek_mtp",
+    "dots3_note_mtp",
+    "ernie_mtp",
+    "exaone4_5_mtp",
+    "exaone_moe_mtp",
+    "gemma4_mtp",
+    "glm4_moe_mtp",
+    "glm4_moe_lite_mtp",
+    "glm5_next_mtp",
+    "glm_ocr_mtp",
+    "hy_v3_mtp",
+    "hy_v4_mtp",
+    "inkling_mtp",
+    "kimi_k3_mtp",
+    "longcat_flash_mtp",
+    "mimo_mtp",
+    "mimo_v2_mtp",
+    "minimax_m3_mtp",
+    "nemotron_h_mtp",
+    "pangu_ultra_moe_mtp",
+    "qwen3_5_mtp",
+    "qwen3_next_mtp",
+    "qwen4_exp_mtp",
+    "step3p5_mtp",
+    "step5_mtp",
+)
+
 #: drafting in parallel is what these do: the release sets the flag itself
 ALWAYS_PARALLEL = ("dflash", "dspark", "dspark_fill_in")
 

@@ -31,7 +31,7 @@ from oracle.errors import SlotcheckError
 from oracle.setting import Setting
 from oracle.trace import Difference
 
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     trim_blocks=True,
     lstrip_blocks=True,
@@ -184,7 +184,7 @@ def render_repro(outcome: Outcome, difference: Difference, versions: Versions) -
         f"{versions.slotcheck}. Fingerprint: {difference.fingerprint}."
     )
     law = law_terms(outcome, moments_of(outcome), difference)
-    return _TEMPLATES.get_template("repro.py.j2").render(
+    return TEMPLATES.get_template("repro.py.j2").render(
         title="\n".join(textwrap.wrap(f"{title(difference)}.", WIDTH)),
         intro="\n".join(textwrap.wrap(intro, WIDTH)),
         why="\n".join(map(_comment, (f"{difference.rule}: {reason.why}", *law))),
@@ -218,7 +218,7 @@ def write_report(
         **{name: tracefile.dumps(one.shrunk.trace) for name, one in also_names(also)},
         "trace.json": tracefile.dumps(shrunk.trace),
         "repro.py": render_repro(outcome, shrunk.difference, known),
-        "report.md": _TEMPLATES.get_template("report.md.j2").render(context),
+        "report.md": TEMPLATES.get_template("report.md.j2").render(context),
     }
     aside = folder.parent / f".{folder.name}.part"
     try:

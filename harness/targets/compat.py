@@ -31,6 +31,7 @@ QUIET = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "PYTHONHASHSEED": "0",
+    "TORCH_LOGS": "-all",
 }
 
 

@@ -193,65 +193,78 @@ def _stepped_over(row: Method) -> Iterator[None]:
         yield
 
 
+def speculative_arguments(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) -> dict[str, Any]:
+    """The arguments of `SpeculativeConfig`, but for the models. counts: dynamic draft counts."""
+    wanted: dict[str, Any] = {
+        "method": case.row.release_word,
+        "num_speculative_tokens": case.drafts,
+        "parallel_drafting": case.parallel,
+        "disable_eagle_block_drop": case.drop_disabled,
+        "disable_lookahead_block_hashes": case.hash_disabled,
+    }
+    if counts is not None:
+        wanted["num_speculative_tokens_per_batch_size"] = [tuple(entry) for entry in counts]
+    if case.method == "custom_class":
+        wanted["model"] = "a_package.AProposer"
+    elif case.method == "extract_hidden_states":
+        wanted["draft_model_config"] = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1]}}
+    return wanted
+
+
+def scheduler_arguments(case: Case) -> dict[str, Any]:
+    """The arguments of `SchedulerConfig`."""
+    return {
+        "max_model_len": MAX_MODEL_LEN,
+        "is_encoder_decoder": False,
+        "max_num_batched_tokens": case.budget,
+        "max_num_seqs": case.seqs,
+        "max_num_scheduled_tokens": case.scheduled,
+        "max_num_active_seqs": case.active,
+        "async_scheduling": case.overlap,
+    }
+
+
+def other_arguments(case: Case) -> dict[str, dict[str, Any]]:
+    """Arguments of the other configurations: class -> arguments, those alone that the case has."""
+    wanted: dict[str, dict[str, Any]] = {"CacheConfig": {"block_size": 16, "enable_prefix_caching": case.caching}}
+    if case.connector:
+        wanted["KVTransferConfig"] = {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}
+    if case.method == "diffusion":
+        wanted["DiffusionConfig"] = {"canvas_length": case.drafts}
+    return wanted
+
+
 @cache
-def drafter(
-    name: str,
-    parallel: bool,
-    drafts: int,
-    drop_disabled: bool = False,
-    hash_disabled: bool = False,
-    counts: tuple[tuple[int, int, int], ...] | None = None,
-) -> Any:
-    """The real `SpeculativeConfig` of a method; None where there is none. counts: dynamic draft counts."""
-    row = METHODS[name, parallel]
-    if name in ("none", "diffusion"):
+def _drafter(case: Case, counts: tuple[tuple[int, int, int], ...] | None) -> Any:
+    """The real `SpeculativeConfig` of a case that has nothing else; None where there is none."""
+    if case.method in ("none", "diffusion"):
         return None
     config = import_config()
-    wanted: dict[str, Any] = {
-        "method": row.release_word,
-        "num_speculative_tokens": drafts,
-        "parallel_drafting": parallel,
-        "disable_eagle_block_drop": drop_disabled,
-        "disable_lookahead_block_hashes": hash_disabled,
-        "num_speculative_tokens_per_batch_size": None if counts is None else [tuple(entry) for entry in counts],
-        "target_model_config": target_model(name),
-        "target_parallel_config": config.ParallelConfig(),
-    }
-    folder = MODELS[name].drafter
+    wanted = speculative_arguments(case, counts)
+    folder = MODELS[case.method].drafter
     if folder is not None:
         wanted["model"] = _folder(folder)
-    elif name == "custom_class":
-        wanted["model"] = "a_package.AProposer"
-    elif name == "extract_hidden_states":
-        wanted["draft_model_config"] = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1]}}
-    with _stepped_over(row):
-        return config.SpeculativeConfig(**wanted)
+    models = {"target_model_config": target_model(case.method), "target_parallel_config": config.ParallelConfig()}
+    with _stepped_over(case.row):
+        return config.SpeculativeConfig(**wanted, **models)
 
 
 def build(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) -> Any:
     """The real `VllmConfig` of a case. Raises what the constructors raise."""
     config = import_config()
-    spec = drafter(case.method, case.parallel, case.drafts, case.drop_disabled, case.hash_disabled, counts)
-    transfer = None
-    if case.connector:
-        transfer = config.KVTransferConfig(kv_connector="ExampleConnector", kv_role="kv_both")
+    of_method = {name: getattr(case, name) for name in ("method", "parallel", "drafts")}
+    switches = {name: getattr(case, name) for name in ("drop_disabled", "hash_disabled")}
+    drafter = _drafter(Case(**of_method, **switches), counts)
+    others = {name: getattr(config, name)(**wanted) for name, wanted in other_arguments(case).items()}
     return config.VllmConfig(
         model_config=target_model(case.method),
-        scheduler_config=config.SchedulerConfig(
-            max_model_len=MAX_MODEL_LEN,
-            is_encoder_decoder=False,
-            max_num_batched_tokens=case.budget,
-            max_num_seqs=case.seqs,
-            max_num_scheduled_tokens=case.scheduled,
-            max_num_active_seqs=case.active,
-            async_scheduling=case.overlap,
-        ),
-        cache_config=config.CacheConfig(block_size=16, enable_prefix_caching=case.caching),
+        scheduler_config=config.SchedulerConfig(**scheduler_arguments(case)),
+        cache_config=others["CacheConfig"],
         parallel_config=config.ParallelConfig(),
         device_config=config.DeviceConfig("cpu"),
-        speculative_config=spec,
-        diffusion_config=config.DiffusionConfig(canvas_length=case.drafts) if case.method == "diffusion" else None,
-        kv_transfer_config=transfer,
+        speculative_config=drafter,
+        diffusion_config=others.get("DiffusionConfig"),
+        kv_transfer_config=others.get("KVTransferConfig"),
     )
 
 
@@ -283,21 +296,25 @@ def facts(case: Case) -> Facts:
     return facts_of(built)
 
 
-def facts_of(built: Any) -> Facts:
+#: each fact as an expression over the `VllmConfig`; `repro.py` of a difference holds it as it stands
+EXPRESSIONS = {
+    "drafts": "config.num_speculative_tokens",
+    "lookahead": "config.num_lookahead_tokens",
+    "prefill_lookahead": "config.num_prefill_lookahead_tokens",
+    "hash_lookahead": "config.num_hash_lookahead_tokens",
+    "charged": "getattr(config.speculative_config, 'max_num_new_slots_for_drafting', 0)",
+    "scheduled": "config.scheduler_config.max_num_scheduled_tokens",
+    "active": "config.scheduler_config.max_num_active_seqs",
+    "in_flight": "config.max_in_flight_tokens",
+    "query_rows": "config.uniform_decode_query_len",
+    "eagle": "config.speculative_config is not None and config.speculative_config.use_eagle()",
+    "block_drop": "config.speculative_config is not None and config.speculative_config.use_eagle_block_drop()",
+    "runner": "'V2' if config.use_v2_model_runner else 'V1'",
+    "overlap": "bool(config.scheduler_config.async_scheduling)",
+}
+_COMPILED = {name: compile(text, name, "eval") for name, text in EXPRESSIONS.items()}
+
+
+def facts_of(config: Any) -> Facts:
     """The same facts of a `VllmConfig` that is there already."""
-    spec = built.speculative_config
-    return Facts(
-        drafts=built.num_speculative_tokens,
-        lookahead=built.num_lookahead_tokens,
-        prefill_lookahead=built.num_prefill_lookahead_tokens,
-        hash_lookahead=built.num_hash_lookahead_tokens,
-        charged=0 if spec is None else spec.max_num_new_slots_for_drafting,
-        scheduled=built.scheduler_config.max_num_scheduled_tokens,
-        active=built.scheduler_config.max_num_active_seqs,
-        in_flight=built.max_in_flight_tokens,
-        query_rows=built.uniform_decode_query_len,
-        eagle=spec is not None and spec.use_eagle(),
-        block_drop=spec is not None and spec.use_eagle_block_drop(),
-        runner="V2" if built.use_v2_model_runner else "V1",
-        overlap=bool(built.scheduler_config.async_scheduling),
-    )
+    return Facts(**{name: eval(code, {"config": config}) for name, code in _COMPILED.items()})

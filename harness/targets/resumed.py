@@ -1,93 +1,96 @@
 """Does a resumed decode ever run? The real scheduler, alone with a request whose prompt is cached but for one token.
 
 The proof of `oracle.budget.stuck` on the release: an accepted budget in which the scheduler plans empty steps for ever.
+The functions get a `VllmConfig` and need nothing of ours: `repro.py` of a difference holds their text.
 """
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from typing import Any
 
-from harness.targets import config
-from oracle.budget import Case
 
-#: blocks of the pool: the prompt of 17 tokens and its drafts many times over
-_BLOCKS = 64
+def make_scheduler(config: Any, blocks: int = 64) -> Any:
+    """The real scheduler on one full-attention group; the pool holds the prompt many times over."""
+    import torch
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import init_none_hash
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.structured_output import StructuredOutputManager
 
-
-def _scheduler(case: Case) -> Any:
-    torch = importlib.import_module("torch")
-    interface = importlib.import_module("vllm.v1.kv_cache_interface")
-    output = importlib.import_module("vllm.v1.structured_output")
-    built = config.build(case)
-    built.cache_config.num_gpu_blocks = _BLOCKS
-    size = built.cache_config.block_size
-    spec = interface.FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=16, dtype=torch.float16)
-    caches = interface.KVCacheConfig(
-        num_blocks=_BLOCKS,
-        kv_cache_tensors=[],
-        kv_cache_groups=[interface.KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)],
-    )
-    return importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler(
-        vllm_config=built,
-        kv_cache_config=caches,
-        structured_output_manager=output.StructuredOutputManager(built),
+    init_none_hash(sha256)
+    config.cache_config.num_gpu_blocks = blocks
+    size = config.cache_config.block_size
+    spec = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=16, dtype=torch.float16)
+    groups = [KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)]
+    return Scheduler(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups),
+        structured_output_manager=StructuredOutputManager(config),
         block_size=size,
         hash_block_size=size,
     )
 
 
-def _request(scheduler: Any, name: str) -> Any:
-    utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
-    hashing = importlib.import_module("vllm.utils.hashing")
+def make_request(scheduler: Any, name: str) -> Any:
+    """A request whose prompt is one block and one token; it may sample two tokens."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+    from vllm.v1.request import Request
+
     size = scheduler.cache_config.block_size
-    return importlib.import_module("vllm.v1.request").Request(
+    hasher = get_request_block_hasher(size, sha256, scheduler.vllm_config.num_hash_lookahead_tokens)
+    return Request(
         request_id=name,
         prompt_token_ids=list(range(1, size + 2)),
-        sampling_params=importlib.import_module("vllm.sampling_params").SamplingParams(max_tokens=2),
+        sampling_params=SamplingParams(max_tokens=2),
         pooling_params=None,
         arrival_time=float(name),
-        block_hasher=utils.get_request_block_hasher(
-            size, hashing.sha256, scheduler.vllm_config.num_hash_lookahead_tokens
-        ),
+        block_hasher=hasher,
     )
 
 
-def _step(scheduler: Any) -> int:
+def run_step(scheduler: Any) -> int:
     """One step with its output; every request past its known tokens samples token 5. Answers: tokens scheduled."""
-    outputs = importlib.import_module("vllm.v1.outputs")
+    from vllm.v1.outputs import ModelRunnerOutput
+
     planned = scheduler.schedule()
     names = list(planned.num_scheduled_tokens)
     done = [scheduler.requests[name].num_computed_tokens >= scheduler.requests[name].num_tokens for name in names]
-    scheduler.update_from_output(
-        planned,
-        outputs.ModelRunnerOutput(
-            req_ids=names,
-            req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=[[5] if sampled else [] for sampled in done],
-            logprobs=None,
-            prompt_logprobs_dict={},
-            pooler_output=[],
-        ),
+    output = ModelRunnerOutput(
+        req_ids=names,
+        req_id_to_index={name: index for index, name in enumerate(names)},
+        sampled_token_ids=[[5] if sampled else [] for sampled in done],
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
     )
+    scheduler.update_from_output(planned, output)
     return sum(planned.num_scheduled_tokens.values())
 
 
-def empty_steps(case: Case, steps: int = 100) -> int:
+def empty_steps(config: Any, steps: int = 100) -> int:
     """Steps without a token while one request waits alone: 0, or `steps` when it never runs.
 
     First a request computes the prompt and ends, so that its whole block is cached; then the same prompt comes again.
     If not even the first ends within `steps`, it is the one that waits.
     """
-    scheduler = _scheduler(case)
+    scheduler = make_scheduler(config)
     empty = 0
     for name in ("0", "1"):
-        scheduler.add_request(_request(scheduler, name))
+        scheduler.add_request(make_request(scheduler, name))
         empty = 0
         for _ in range(steps):
             if not scheduler.requests:
                 break
-            empty += _step(scheduler) == 0
+            empty += run_step(scheduler) == 0
         if scheduler.requests:
             break
     return empty
+
+
+def text_of() -> str:
+    """The text of all of them, as `repro.py` holds it."""
+    return "\n\n".join(inspect.getsource(part) for part in (make_scheduler, make_request, run_step, empty_steps))

@@ -9,7 +9,8 @@ import pytest
 from harness import findings
 from tests.commands.conftest import EXAMPLE, REPORTS, left, plain
 
-NAMES = [finding.name for finding in findings.load()]
+DECLARED = findings.load()
+NAMES = [finding.name for finding in DECLARED]
 
 
 def test_replay_of_what_agrees(vllm, snapshot):
@@ -20,12 +21,12 @@ def test_replay_of_what_agrees(vllm, snapshot):
     assert (0, "") == (result.status, result.err)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_replay_of_a_declared_finding(vllm, name):
+@pytest.mark.parametrize("finding", DECLARED, ids=NAMES)
+def test_replay_of_a_declared_finding(vllm, finding):
     """It shows, and is no new difference."""
-    result = vllm("replay", REPORTS / name / "trace.json")
+    result = vllm("replay", finding.file)
 
-    assert (0, True) == (result.status, f"declared as {name}\n" in result.out)
+    assert (0, True) == (result.status, f"declared as {finding.name}\n" in result.out)
 
 
 def test_replay_of_a_declared_finding_in_full(vllm, snapshot):

@@ -5,21 +5,39 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from harness import rules_level
+from harness import rules_grid, rules_level, rules_places
+from harness.rules_level import Release
 from oracle.budget import BUDGET, Facts, predict
-from oracle.methods import METHODS, draft_counts
+from oracle.methods import METHODS, MTP_FAMILIES, WORDS, draft_counts
 
 SOME = (1, 2, 3, 8)
 
 
+def _places(name="", off=0):
+    """The further places as the table has them, one of them off by a number."""
+    return {
+        kept.name: lambda case, kept=kept: kept.expected(case) + (off if kept.name == name else 0)
+        for kept in rules_places.KEPT
+    }
+
+
+#: the table beside itself
+CLEAN = Release(
+    predict,
+    _places(),
+    lambda counts: draft_counts(counts.ranges, counts.drafts, counts.seqs),
+    {*WORDS, *MTP_FAMILIES},
+)
+
+
 def _edit(change):
-    """A party that answers as the table, changed for accepted cases."""
+    """A release that answers as the table, changed for accepted cases."""
 
     def party(case):
         facts = predict(case)
         return facts if facts.refused else change(case, facts)
 
-    return party
+    return Release(party)
 
 
 def _dflash_k(case, facts):
@@ -117,7 +135,7 @@ def test_smallest_case_is_shown():
     """The clamp by K: K = 1 takes 1 row instead of 2, first wrong where 2 rows do not fit and 1 does: T = 3, R = 2."""
     found = rules_level.run(_edit(_clamp_by_drafts), drafts=SOME).found["rules/active/dflash/B5/other"]
 
-    assert "dflash K=1 T=3 R=2" == found.case
+    assert "dflash K=1 T=3 R=2" == str(found.case)
     assert ("1", "None") == (found.expected, found.observed)
 
 
@@ -128,10 +146,10 @@ def test_missing_refusal_is_found():
         facts = predict(case)
         return Facts(drafts=case.drafts) if facts.refused == BUDGET else facts
 
-    found = rules_level.run(party, drafts=SOME).found
+    found = rules_level.run(Release(party), drafts=SOME).found
 
     assert "rules/refusal/eagle/B6/accepted" in found
-    assert "eagle K=1 T=1 R=1" == found["rules/refusal/eagle/B6/accepted"].case
+    assert "eagle K=1 T=1 R=1" == str(found["rules/refusal/eagle/B6/accepted"].case)
 
 
 def test_needless_refusal_is_found():
@@ -141,62 +159,75 @@ def test_needless_refusal_is_found():
         edge = case.budget == case.row.reserved.of(case.drafts) + 1
         return Facts(refused=BUDGET) if edge else predict(case)
 
-    assert "rules/refusal/eagle/B6/refused" in rules_level.run(party, drafts=SOME).found
+    assert "rules/refusal/eagle/B6/refused" in rules_level.run(Release(party), drafts=SOME).found
 
 
 def test_table_beside_itself_breaks_no_law_but_progress():
     """The clean pair: nothing differs; the refusal B6 alone still lets a resumed decode wait for ever."""
-    assert {"progress"} == {found.rule for found in rules_level.run(predict, drafts=SOME).found.values()}
+    assert {"progress"} == {found.rule for found in rules_level.run(Release(predict), drafts=SOME).found.values()}
 
 
 def test_grid_meets_every_crossing():
-    assert [] == rules_level.run(predict, drafts=SOME).missed
+    """All of K 1 .. 16, the further places and the draft counts."""
+    assert [] == rules_level.run(CLEAN).missed
 
 
-def test_grid_without_large_drafts_misses_crossings():
-    assert rules_level.run(predict, drafts=(), seconds=5).missed
+def test_grid_that_is_cut_short_misses_crossings():
+    result = rules_level.run(CLEAN, most=100)
+
+    assert (100, False) == (result.cases, result.whole)
+    assert result.missed
 
 
-@pytest.mark.parametrize("kept", rules_level.KEPT, ids=lambda kept: kept.name)
+def _kept(places):
+    """The differences of the further places alone."""
+    release = Release(predict, places)
+    return [d for d in rules_level.run(release, drafts=SOME).found.values() if d.aspect in rules_places.NAMES]
+
+
+@pytest.mark.parametrize("kept", rules_places.KEPT, ids=lambda kept: kept.name)
 def test_a_place_one_too_small_is_found(kept):
-    found = rules_level.kept_differences(_places(kept.name, -1), SOME)
+    found = _kept(_places(kept.name, -1))
 
     assert {kept.name} == {difference.aspect for difference in found}
     assert {"less"} == {difference.sign for difference in found}
 
 
-@pytest.mark.parametrize("kept", [kept for kept in rules_level.KEPT if not kept.least], ids=lambda kept: kept.name)
+@pytest.mark.parametrize("kept", [kept for kept in rules_places.KEPT if not kept.least], ids=lambda kept: kept.name)
 def test_a_place_one_too_large_is_found(kept):
-    assert {"more"} == {found.sign for found in rules_level.kept_differences(_places(kept.name, 1), SOME)}
+    assert {"more"} == {found.sign for found in _kept(_places(kept.name, 1))}
 
 
 def test_a_place_that_breaks_is_found():
-    places = _places("", 0)
-    places["v1_room"] = lambda case: 1 // 0
+    places = {**_places(), "v1_room": lambda case: 1 // 0}
 
-    assert {"error:ZeroDivisionError"} == {found.sign for found in rules_level.kept_differences(places, SOME)}
+    assert {"error:ZeroDivisionError"} == {found.sign for found in _kept(places)}
 
 
 def test_places_like_the_table_agree():
-    assert [] == rules_level.kept_differences(_places("", 0), SOME)
+    assert [] == _kept(_places())
 
 
 def test_draft_counts_that_forget_a_gap_are_found():
-    def lookup(ranges, drafts, seqs):
-        counts = draft_counts(ranges, drafts, seqs)
-        inside = [any(first <= batch <= last for first, last, _ in ranges) for batch in range(1, seqs + 1)]
+    def lookup(asked):
+        counts = draft_counts(asked.ranges, asked.drafts, asked.seqs)
+        inside = [any(first <= batch <= last for first, last, _ in asked.ranges) for batch in range(1, asked.seqs + 1)]
         return tuple(count if known else 0 for count, known in zip(counts, inside, strict=True))
 
-    assert rules_level.count_differences(lookup)
-    assert [] == rules_level.count_differences(draft_counts)
+    assert "rules/draft_counts/draft counts/S24/other" in rules_level.run(Release(predict, {}, lookup), drafts=()).found
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ({*WORDS, *MTP_FAMILIES, "medusa"}, "rules/methods/medusa/D9/more"),
+        ({*WORDS, *MTP_FAMILIES} - {"suffix"}, "rules/methods/suffix/D9/less"),
+    ],
+    ids=["one that the table lacks", "one that the release lacks"],
+)
+def test_a_method_that_one_side_lacks_is_found(words, name):
+    assert {name} == set(rules_level.run(Release(predict, words=words), drafts=()).found)
 
 
 def test_every_method_is_in_the_grid():
-    assert set(METHODS) == {(case.method, case.parallel) for case in rules_level.cases((3,))}
-
-
-def _places(name, off):
-    return {
-        kept.name: lambda case, kept=kept: kept.expected(case) + (off if kept.name == name else 0)
-        for kept in rules_level.KEPT
-    }
+    assert set(METHODS) == {(case.method, case.parallel) for case in rules_grid.cases((3,))}

@@ -1,0 +1,95 @@
+"""The further places that keep a fact of the table, and what each must hold. docs/facts-kept-twice.md lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from oracle.budget import Case, predict
+
+
+@frozen
+class Kept:
+    """A fact that is kept once more. `expected`: of the table; `least`: the place may hold more than that, not less."""
+
+    name: str
+    rule: str
+    expected: Callable[[Case], int]
+    methods: Callable[[Case], bool]
+    least: bool = False
+
+
+def _v2(*names: str) -> Callable[[Case], bool]:
+    return lambda case: case.method in names and not case.parallel
+
+
+def _v1_drafter(case: Case) -> bool:
+    return case.method in ("eagle", "eagle3", "mtp", "mtp_modules", "draft_model", "dflash")
+
+
+def _drafter(case: Case) -> bool:
+    return case.method not in ("none", "diffusion")
+
+
+def own_rows(case: Case) -> int:
+    """Rows of one request in a draft pass of its own; 0 where there is none."""
+    return case.row.own_rows.of(case.drafts)
+
+
+def _running(case: Case) -> int:
+    """Requests of the largest batch that 0.33.0 schedules for this case."""
+    facts = predict(case)
+    most = case.seqs if facts.active is None else facts.active
+    return min(most, case.budget // (1 + facts.charged))
+
+
+def _pass_rows(case: Case) -> int:
+    """Rows of the widest pass: all of T that is left after the charge, with the rows added; or the drafter's own."""
+    running = _running(case)
+    added = case.row.added_rows.of(case.drafts)
+    charge = case.row.charged.of(case.drafts)
+    return max(case.budget + (added - charge) * running, own_rows(case) * running)
+
+
+KEPT: tuple[Kept, ...] = (
+    # drafts that would pass max_model_len cannot be verified: a drafter without KV stops K tokens before it
+    Kept(
+        "v1_room",
+        "D-L2",
+        lambda case: max(case.row.reserved.of(case.drafts), case.drafts),
+        lambda case: _drafter(case) and not case.method.startswith("dspark"),
+    ),
+    Kept(
+        "backend_query_rows",
+        "S21",
+        lambda case: case.row.verified_rows(case.drafts) + case.row.added_rows.of(case.drafts) * case.row.parallel,
+        _drafter,
+        least=True,
+    ),
+    Kept("mamba_blocks", "A41", lambda case: case.drafts, lambda case: True),
+    Kept("retained", "D10", lambda case: case.row.rewritten.of(case.drafts), _drafter),
+    Kept("nixl_back_off", "D10", lambda case: case.row.rewritten.of(case.drafts), _drafter),
+    Kept(
+        "v2_rewritten",
+        "D10",
+        lambda case: case.row.rewritten.of(case.drafts),
+        lambda c: _v2("mtp_modules")(c) and c.drafts > 1,
+    ),
+    Kept("v2_own_rows", "B5", own_rows, _v2("dflash", "dspark", "dspark_fill_in")),
+    Kept("v2_pass_rows", "B-L1", _pass_rows, _v2("dflash", "dspark", "dspark_fill_in"), least=True),
+    Kept("v2_added_rows", "B3", lambda case: case.row.added_rows.of(case.drafts), _v2("draft_model")),
+    Kept("v2_expanded_rows", "B-L1", _pass_rows, _v2("draft_model"), least=True),
+    Kept("v1_added_rows", "B2", lambda case: case.row.added_rows.of(case.drafts), _v1_drafter),
+    Kept("v1_pass_rows", "B-L1", _pass_rows, _v1_drafter, least=True),
+    Kept("warmup_blocks", "W1", lambda case: 1 + case.row.reserved.of(case.drafts), lambda case: True),
+    Kept(
+        "dspark_index_width",
+        "D7",
+        lambda case: 64 - case.drafts % 64 + own_rows(case),
+        _v2("dspark"),
+        least=True,
+    ),
+)
+
+NAMES = frozenset(kept.name for kept in KEPT)
