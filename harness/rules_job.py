@@ -218,8 +218,9 @@ def explanation(trace: RuleTrace) -> str:
         name = attribute.name
         if name == "refused":
             continue
-        why = reason(name, question)
-        lines.append(f"  {rule_of(name, question):<8} {name:<18} {getattr(facts, name)!s:<6} {why or ''}".rstrip())
+        value, why = getattr(facts, name), reason(name, question)
+        formula = why if why is not None and why.value == value else ""  # a switch decides, not the formula
+        lines.append(f"  {rule_of(name, question):<8} {name:<18} {value!s:<6} {formula}".rstrip())
     lines += [f"  {rule:<8} broken: {said}" for rule, said in broken_laws(question, facts)]
     return "\n".join(lines)
 

@@ -285,5 +285,5 @@ def broken_laws(case: Case, facts: Facts) -> list[tuple[str, str]]:
         found.append(("B-L1", f"a draft pass of {requests} requests x {own} rows exceeds {case.budget}"))
     lack = stuck(case, facts.charged)
     if lack:
-        found.append(("progress", f"a resumed decode never fits: {lack} rows too few"))
+        found.append(("progress", f"a resumed decode never fits, rows that it lacks: {lack}"))
     return found

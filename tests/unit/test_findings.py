@@ -179,4 +179,4 @@ def test_a_malformed_declaration_is_told_in_a_sentence(tmp_path, text, problem):
 @pytest.mark.parametrize("found", findings.load(), ids=lambda found: found.name)
 def test_the_findings_of_this_project_are_argued(found):
     """Each has a law, who can meet it, a reference, and a trace that can be read."""
-    assert all((found.law, found.reachable, found.reference, found.trace().setting))
+    assert all((found.law, found.reachable, found.reference, tracefile.read_any(found.file)))
