@@ -12,7 +12,7 @@ from attrs import field, frozen
 from oracle.breakdown import Breakdown, Formula
 from oracle.errors import SettingError
 from oracle.groups import FEW, at_least, one_of, optional
-from oracle.methods import OWN_PASS, Count, Method, draft_counts, method
+from oracle.methods import Count, Method, draft_counts, method
 
 #: refusals, in the order in which the configurations are built
 MODULES, SEQS, ACTIVE, OVERLAP, BUDGET = "modules", "seqs", "active", "overlap", "budget"
@@ -215,43 +215,6 @@ _QUERY_ROWS = Formula("S21 query rows", "sampled + drafts", lambda t: t["sampled
 
 
 # ------------------------------------------------------------------------------------------------------ the laws
-
-
-@frozen(kw_only=True)
-class Policy:
-    """How a release keeps the drafter's rows within T: what is charged, when, and whether requests are limited.
-
-    up_front: `charged` x R is taken off T once. Otherwise each scheduled request is charged while the batch is built.
-    """
-
-    name: str
-    charged: Count
-    up_front: bool = False
-    limited: bool = False
-
-
-def rows_over(row: Method, policy: Policy, drafts: int, budget: int, seqs: int) -> int:
-    """Law B-L1, **draft rows fit**: rows past T in the worst batch that a policy lets through (must be 0).
-
-    Every scheduled request has at least one token. In the target's batch: tokens + added rows. In a pass of its own:
-    own rows alone. The worst batch has the most requests, for every row but a token is one of a request.
-    """
-    charge = policy.charged.of(drafts)
-    own, added = row.own_rows.of(drafts), row.added_rows.of(drafts)
-    limit = min(seqs, budget // own) if policy.limited and own else seqs
-    tokens = budget - charge * seqs if policy.up_front else budget
-    if tokens < 1:
-        return 0
-    each = 1 if policy.up_front else 1 + charge
-    running = min(limit, tokens // each)
-    most_tokens = tokens if policy.up_front else budget - charge * running
-    target = most_tokens + added * running
-    return max(0, target - budget, own * running - budget)
-
-
-def limited(row: Method) -> Policy:
-    """The policy of 0.33.0 for a method: charged per scheduled request, a pass of its own limits the requests."""
-    return Policy(name="0.33.0", charged=row.charged, limited=row.rows_in == OWN_PASS)
 
 
 def stuck(case: Case, charged: int) -> int:

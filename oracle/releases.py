@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from oracle.charges import CHARGES
+
 #: releases that the oracle was compared with, rule by rule
 CONFIRMED = ("0.33.0",)
 
@@ -24,14 +26,88 @@ class Rule:
     reference: str
 
 
-RULES: tuple[Rule, ...] = (
+def _charge_rules() -> tuple[Rule, ...]:
+    """The charged drafting slots by method, from their own table."""
+    return tuple(
+        Rule(
+            f"charged slots of {charge.row.title}",
+            str(charge.policy),
+            charge.since,
+            charge.until,
+            charge.row.budget_rule,
+            charge.upstream,
+        )
+        for charge in CHARGES
+    )
+
+
+#: speculation: lookahead, what is read ahead, charged slots, budgets
+_DRAFTING: tuple[Rule, ...] = (
+    Rule("lookahead of eagle, eagle3, mtp", "K", "0.20.2", None, "D1", "in code"),
+    Rule("lookahead of p-eagle", "K", "0.20.2", None, "D4", "in code"),
+    Rule("lookahead of a draft model", "K", "0.20.2", None, "D3", "in code"),
     Rule("lookahead of dflash", "K", "0.20.2", "0.22.1", "D6", "the drafter crashed: #43733"),
     Rule("lookahead of dflash", "K + 1", "0.23.0", None, "D6", "#43733"),
-    Rule("lookahead of dspark", "K", "0.25.1", None, "D7", "first release that has the method"),
+    Rule("lookahead of dspark", "no such method", "0.20.2", "0.24.0", "D7", "in code"),
+    Rule("lookahead of dspark", "K", "0.25.1", None, "D7", "in code"),
+    Rule("lookahead of dspark, fill-in", "no such method", "0.20.2", "0.24.0", "D8", "in code"),
     Rule("lookahead of dspark, fill-in", "K", "0.25.1", "0.31.0", "D8", "#48909"),
     Rule("lookahead of dspark, fill-in", "K + 1", "0.32.0", None, "D8", "#48909"),
+    Rule("lookahead of n-gram, suffix, custom", "0", "0.20.2", None, "D9", "in code"),
+    Rule("where lookahead is kept", "Scheduler.__init__ alone", "0.20.2", "0.27.1", "D-L1", "#51438"),
+    Rule("where lookahead is kept", "VllmConfig, for scheduler and warmup", "0.28.0", None, "D-L1", "#51438"),
     Rule("lookahead at admission", "0 on any first prefill", "0.20.2", "0.22.1", "S16", "#43733"),
-    Rule("lookahead at admission", "0 for async loads with a drafter, else all", "0.23.0", None, "S43", "#43733"),
+    Rule("lookahead at admission", "0 for async loads of the EAGLE family", "0.23.0", "0.24.0", "S43", "#43733"),
+    Rule("lookahead at admission", "0 for async loads, whatever the method", "0.25.1", None, "S43", "in code"),
+    Rule("prefill lookahead of several mtp modules", "1", "0.20.2", "0.27.1", "D10", "#50062"),
+    Rule("prefill lookahead of several mtp modules", "K", "0.28.0", None, "D10", "#50062"),
+    Rule("hash lookahead", "none", "0.20.2", "0.32.0", "D11", "in code"),
+    Rule("hash lookahead", "prefill lookahead, where it replaces the block drop", "0.33.0", None, "D11", "in code"),
+    Rule("block drop", "the EAGLE family", "0.20.2", "0.29.0", "D11", "in code"),
+    Rule("block drop", "the EAGLE family, unless switched off", "0.30.0", "0.32.0", "D11", "in code"),
+    Rule("block drop", "the same, unless hashes look ahead", "0.33.0", None, "D11", "in code"),
+    Rule("draft counts by batch size", "none", "0.20.2", "0.23.0", "S24", "in code"),
+    Rule("draft counts by batch size", "ranges, carried on, cut to K", "0.24.0", None, "S24", "in code"),
+    Rule("drafts skipped", "never", "0.20.2", "0.32.0", "S23", "in code"),
+    Rule("drafts skipped", "in a step where no request can use them", "0.33.0", None, "S23", "in code"),
+    Rule("medusa, mlp_speculator", "accepted, lookahead 0", "0.20.2", "0.32.0", "D9", "in code"),
+    Rule("medusa, mlp_speculator", "no such method", "0.33.0", None, "D9", "in code"),
+    *_charge_rules(),
+    Rule("max_num_scheduled_tokens unset", "T - slots x R", "0.20.2", "0.27.1", "S1", "#51725"),
+    Rule("max_num_scheduled_tokens unset", "T; each scheduled request is charged", "0.28.0", None, "S1", "#51725"),
+    Rule("budget refused", "what leaves less than slots x R", "0.20.2", "0.27.1", "B6", "#51725"),
+    Rule("budget refused", "T <= slots", "0.28.0", "0.32.0", "B6", "#51725"),
+    Rule("budget refused", "T <= lookahead", "0.33.0", None, "B6", "in code"),
+    Rule("requests of a draft pass", "no limit of its own", "0.20.2", "0.32.0", "S17", "in code"),
+    Rule("requests of a draft pass", "T // lookahead for dflash and dspark", "0.33.0", None, "S17", "in code"),
+)
+
+#: the V2 warmup: what it reserves, and its steps
+_WARMUP: tuple[Rule, ...] = (
+    Rule("warmup blocks", "ceil(n / b), whatever the kind", "0.20.2", "0.24.0", "W1", "#47308"),
+    Rule(
+        "warmup blocks",
+        "the same; cross-attention by encoder tokens, align ceil(n / b) + s",
+        "0.25.1",
+        "0.27.1",
+        "W1",
+        "#47308",
+    ),
+    Rule("warmup blocks", "ceil(min(n + L, M) / b) + s, as the scheduler", "0.28.0", "0.28.0", "W1", "#51438"),
+    Rule("warmup blocks", "the same; uniform groups unwrapped, rings 1", "0.29.0", None, "W1", "in code"),
+    Rule("mixed warmup", "none", "0.20.2", "0.23.0", "W4", "in code"),
+    Rule("mixed warmup", "ceil(n / b), whatever the kind", "0.24.0", "0.27.1", "W4", "#51438"),
+    Rule("mixed warmup", "blocks as the other warmup", "0.28.0", None, "W4", "#51438"),
+    Rule("warmup prompt", "2 + K tokens", "0.20.2", "0.23.0", "W3", "#40746"),
+    Rule("warmup prompt", "decode rows + 1", "0.24.0", None, "W3", "in code"),
+    Rule("warmup steps", "a prompt and a decode", "0.20.2", "0.26.0", "W3", "in code"),
+    Rule("warmup steps", "a prompt and up to five decodes", "0.27.1", "0.32.0", "W3", "in code"),
+    Rule("warmup steps", "the same, again greedily with drafts", "0.33.0", None, "W3", "in code"),
+)
+
+RULES: tuple[Rule, ...] = (
+    *_DRAFTING,
+    *_WARMUP,
     Rule("slots needed", "min(computed + new + lookahead, max_model_len)", "0.20.2", None, "A23", "#10730"),
     Rule(
         "align mode columns",

@@ -12,15 +12,14 @@ from oracle.budget import (
     OVERLAP,
     SEQS,
     Case,
-    Policy,
     broken_laws,
-    limited,
     predict,
-    rows_over,
     stuck,
 )
+from oracle.charges import CHARGES, Policy, charge_of, rows_over
 from oracle.errors import SettingError
-from oracle.methods import K_LESS_1, METHODS, NONE, ONE, K, method
+from oracle.methods import METHODS, NONE, ONE, Count, method
+from oracle.releases import CONFIRMED
 
 DFLASH = Case(method="dflash", drafts=8, budget=2048, seqs=256)
 
@@ -91,50 +90,82 @@ def test_drafts_without_a_method_are_refused():
 
 # -------------------------------------------------------------------------------------------- the draft rows fit
 
+#: T, R and K with which DFlash overflowed
+OVERFLOWED = (8, 2048, 256)
 
+
+@pytest.mark.parametrize("release", CONFIRMED)
 @pytest.mark.parametrize("row", METHODS.values(), ids=lambda row: row.title)
-def test_draft_rows_fit(row):
-    """Law B-L1 with the budget of 0.33.0, every K, at the borders of T and R."""
+def test_draft_rows_fit(row, release):
+    """Law B-L1 with the policy of a confirmed release, every K, at the borders of T and R."""
+    charge = charge_of(row.name, release, parallel=row.parallel)
+    policy = Policy(charged=row.charged) if charge is None else charge.policy
     over = [
         (drafts, budget, seqs)
         for drafts in range(1, 17)
         for seqs in (1, 2, 7, 256)
         for budget in {seqs, seqs * (drafts + 1), seqs * (drafts + 1) - 1, 2048}
-        if budget >= seqs and budget > row.reserved.of(drafts) and rows_over(row, limited(row), drafts, budget, seqs)
+        if budget >= seqs and budget > row.reserved.of(drafts) and rows_over(row, policy, drafts, budget, seqs)
     ]
 
     assert [] == over
 
 
-#: the tables that releases had: (method, policy, rows past T = 2048 for R = 256, K = 8)
+@pytest.mark.parametrize("release", CONFIRMED)
+def test_policies_of_a_confirmed_release_are_its_table(release):
+    """What is charged, and the limit for a pass of its own: one fact, kept in the table of methods too."""
+    here = [charge for charge in CHARGES if charge.covers(release)]
+
+    assert [(c.row.charged, bool(c.row.own_rows.of(1))) for c in here] == [
+        (c.policy.charged, c.policy.limited) for c in here
+    ]
+    assert all(c.row.charged == Count() for c in here if c.policy.limited)
+
+
+#: what each release let through of the batch that overflowed: rows past T = 2048 for R = 256, K = 8
 HISTORIC = [
-    ("dflash", Policy(name="0.27.1", charged=K_LESS_1, up_front=True), 256),
-    ("dflash", Policy(name="0.28.0", charged=K), 0),
-    ("dflash", Policy(name="0.33.0 without its limit", charged=NONE), 256),
-    ("dflash", Policy(name="0.33.0", charged=NONE, limited=True), 0),
-    ("dspark", Policy(name="0.28.0", charged=K_LESS_1), 0),
-    ("dspark_fill_in", Policy(name="0.28.0", charged=K_LESS_1), 256),
-    ("dspark_fill_in", Policy(name="0.33.0", charged=NONE, limited=True), 0),
+    ("dflash", "0.20.2", 256),
+    ("dflash", "0.27.1", 256),
+    ("dflash", "0.28.0", 0),
+    ("dflash", "0.33.0", 0),
+    ("dspark", "0.27.1", 0),
+    ("dspark", "0.32.0", 0),
+    ("dspark", "0.33.0", 0),
+    ("dspark_fill_in", "0.27.1", 256),
+    ("dspark_fill_in", "0.32.0", 256),
+    ("dspark_fill_in", "0.33.0", 0),
 ]
 
 
-@pytest.mark.parametrize(("name", "policy", "expected"), HISTORIC, ids=lambda value: getattr(value, "name", str(value)))
-def test_the_draft_batch_that_overflowed(name, policy, expected):
+@pytest.mark.parametrize(("name", "release", "expected"), HISTORIC)
+def test_the_draft_batch_that_overflowed(name, release, expected):
     """T = 2048, R = 256, K = 8. K - 1 up front: 2048 - 7 x 256 = 256 tokens, 256 requests x 9 = 2304 rows: 256 over.
 
-    K a scheduled request: 2048 // 9 = 227 requests, 2043 rows. 0 and no limit: 256 requests, 2304 rows again. 0 and the
-    limit 227: 2043 rows. DSpark with K - 1: 2048 // 8 = 256 requests of 8 rows (anchor) are 2048, of 9 (fill-in) 2304.
+    K a scheduled request: 2048 // 9 = 227 requests, 2043 rows. 0 and the limit 227: 2043 rows. DSpark with K - 1: 2048
+    // 8 = 256 requests of 8 rows (anchor) are 2048, of 9 (fill-in) 2304.
     """
-    assert expected == rows_over(method(name), policy, 8, 2048, 256)
+    assert expected == rows_over(method(name), charge_of(name, release).policy, *OVERFLOWED)
+
+
+def test_nothing_charged_and_no_limit_overflows_again():
+    """The limit of 0.33.0 is what its charge of 0 rests on: 256 requests of 9 rows are 2304 of 2048."""
+    assert 256 == rows_over(method("dflash"), Policy(charged=NONE), *OVERFLOWED)
 
 
 def test_the_target_batch_that_overflowed():
     """F-71, P-EAGLE, K = 7, T = 2048, R = 256, one row charged up front: 1792 + 256 x 6 = 3328 rows, 1280 over."""
     row = method("eagle3", parallel=True)
 
-    assert 1280 == rows_over(row, Policy(name="0.15", charged=ONE, up_front=True), 7, 2048, 256)
-    assert 0 == rows_over(row, Policy(name="0.16", charged=K_LESS_1, up_front=True), 7, 2048, 256)
-    assert 0 == rows_over(row, limited(row), 7, 2048, 256)
+    assert 1280 == rows_over(row, Policy(charged=ONE, up_front=True), 7, 2048, 256)
+    assert [0, 0] == [
+        rows_over(row, charge_of("eagle3", release, parallel=True).policy, 7, 2048, 256)
+        for release in ("0.20.2", "0.33.0")
+    ]
+
+
+def test_a_release_before_the_method_has_no_policy():
+    assert charge_of("dspark", "0.24.0") is None
+    assert charge_of("dspark", "0.33.0+cpu") == charge_of("dspark", "0.33.0")
 
 
 def test_laws_see_facts_that_break_them():
