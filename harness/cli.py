@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from harness import __version__, findings, tracefile
+from harness import __version__, findings, tracefile, warmup_commands
 from harness.console import console, progress, show_report
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
@@ -116,6 +116,13 @@ def cli() -> None:
 @click.option(
     "--hang", type=Duration(), default=HANG_SECONDS, help="A step that takes longer is a difference; default 60s."
 )
+@click.option(
+    "--kernels",
+    type=click.Choice(("all", "share", "none")),
+    default="share",
+    show_default=True,
+    help="At the warmup level: on which traces the worker's kernels run too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     level: frozenset[str],
@@ -129,6 +136,7 @@ def run(
     out: Path,
     no_findings: bool,
     hang: float,
+    kernels: str,
     as_json: bool,
 ) -> None:
     """The main job: generate traces, compare, shrink, report."""
@@ -148,7 +156,7 @@ def run(
     talk.print(f"importing vLLM {installed or ''} ...")
     make_target = load_target(target)
     if level != {"manager"}:
-        other = _other_level(level, steps, budget, seed, workers, out, installed, not no_findings, hang)
+        other = _other_level(level, steps, budget, seed, workers, out, installed, not no_findings, hang, kernels)
         click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
         sys.exit(job.EXIT[other.verdict])
     wanted = job.Job(
@@ -182,6 +190,7 @@ def _other_level(
     release: str | None,
     with_findings: bool,
     hang: float,
+    kernels: str,
 ) -> LevelReport:
     """A run of the rules or the warmup level."""
     from harness import levels
@@ -201,6 +210,7 @@ def _other_level(
         release=release,
         findings=with_findings,
         hang_seconds=hang,
+        kernels=kernels,
     )
 
 
@@ -217,29 +227,19 @@ def _is_journal(path: Path) -> bool:
         return False
 
 
-def _replay_rules(trace: RuleTrace) -> None:
+def _read_other(path: Path) -> WarmupTrace | RuleTrace | None:
+    """The trace of another level in a file; None when it is of the manager level, or a journal."""
+    found = None if _is_journal(path) else tracefile.read_any(path)
+    return None if isinstance(found, Trace) else found
+
+
+def _replay_rules(trace: RuleTrace, declared: findings.Declared) -> None:
     """Compare one case with the installed release; print what the rules say and what differs."""
     from harness import rules_job, rules_level
 
-    declared = findings.Declared(findings.load(), installed_release())
     said, agreed = rules_job.replayed(trace, rules_level.installed(), declared)
     click.echo(said)
     sys.exit(0 if agreed else 1)
-
-
-def _replay_warmup(trace: WarmupTrace) -> None:
-    """Run one warmup trace beside the oracle and the real manager; print the table."""
-    from harness import warmup_findings, warmup_table
-    from harness.targets.manager import Manager
-    from harness.targets.warmup import Warmup, functions
-    from harness.warmups import WarmupOptions, run_warmups
-
-    functions()
-    known = warmup_findings.declared(installed_release())
-    options = WarmupOptions(declared=known, make_manager=Manager, keep_entries=True)
-    outcome = run_warmups(trace, Warmup, options)
-    click.echo(warmup_table.text(outcome), nl=False)
-    sys.exit(1 if outcome.differences else 0)
 
 
 @cli.command()
@@ -250,16 +250,15 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
     """Run one trace on the oracle and the target; print each step and both rows."""
     from harness.targets.loader import load_target
 
-    if not _is_journal(trace):
-        other = tracefile.read_any(trace)
-        if isinstance(other, WarmupTrace):
-            load_target(target)
-            _replay_warmup(other)
-        if isinstance(other, RuleTrace):
-            load_target(target)
-            _replay_rules(other)
-    loaded = _read(trace)
     declared = findings.Declared(findings.load(), installed_release())
+    other = _read_other(trace)
+    if other is not None:
+        load_target(target)
+    if isinstance(other, WarmupTrace):
+        sys.exit(warmup_commands.replay(other, declared))
+    if isinstance(other, RuleTrace):
+        _replay_rules(other, declared)
+    loaded = _read(trace)
     options = Options(aspects=aspects, audit_every=1, declared=declared, keep_entries=True)
     outcome = replay_in_a_fork(loaded, load_target(target), options)
     out = console()
@@ -277,13 +276,15 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
 @trace_argument
 def explain(trace: Path) -> None:
     """Run one trace on the oracle alone; print each step, its row and the terms of every number. Needs no vLLM."""
-    if not _is_journal(trace):
-        other = tracefile.read_any(trace)
-        if isinstance(other, RuleTrace):
-            from harness import rules_job
+    other = _read_other(trace)
+    if isinstance(other, WarmupTrace):
+        warmup_commands.explain(other)
+        return
+    if isinstance(other, RuleTrace):
+        from harness import rules_job
 
-            click.echo(rules_job.explanation(other))
-            return
+        click.echo(rules_job.explanation(other))
+        return
     outcome = run_trace(_read(trace), None, Options(audit_every=1, keep_entries=True))
     console().print(step_table.explanation(outcome), markup=False, soft_wrap=True)
 
@@ -299,6 +300,9 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     from harness.shrink import shrink
     from harness.targets.loader import load_target
 
+    other = _read_other(trace)
+    if isinstance(other, WarmupTrace):
+        sys.exit(warmup_commands.shrink(other, output, tries))
     loaded = _read(trace)
     make_target = load_target(target)
     options = Options(aspects=aspects, audit_every=1)

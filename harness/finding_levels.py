@@ -42,7 +42,13 @@ def _rules() -> FindingLevel:
     )
 
 
-LEVELS: dict[str, Callable[[], FindingLevel]] = {"manager": _manager, "rules": _rules}
+def _warmup() -> FindingLevel:
+    from harness import warmup_findings
+
+    return FindingLevel(warmup_findings.reproduces, warmup_findings.refresh)
+
+
+LEVELS: dict[str, Callable[[], FindingLevel]] = {"manager": _manager, "rules": _rules, "warmup": _warmup}
 
 
 def level_of(finding: Finding) -> FindingLevel:

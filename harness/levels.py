@@ -7,10 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
-from harness import tracefile
 from harness.findings import Declared
 from oracle.trace import Difference
-from oracle.warmup import WarmupTrace
 
 
 @frozen
@@ -45,22 +43,19 @@ def run_warmup(
     release: str | None,
     findings: bool,
     hang_seconds: float,
+    kernels: str,
 ) -> LevelReport:
     """The release's warmup on generated settings, beside the oracle and the real manager."""
-    from harness import warmup_findings, warmup_job
-    from harness.targets.manager import Manager
-    from harness.targets.warmup import Warmup, functions
-    from harness.warmups import WarmupOptions
+    from harness import findings as declarations
+    from harness import warmup_job
+    from harness.targets.warmup import Warmup
+    from harness.warmup_parties import options
 
-    functions()
-    known = warmup_findings.declared(release) if findings else Declared((), release)
+    known = Declared(declarations.load() if findings else (), release)
 
     def name_of(difference: Difference) -> str:
         finding = known.explain(difference)
         return finding.name if finding is not None else difference.fingerprint
-
-    def dump(trace: WarmupTrace) -> str:
-        return tracefile.dumps(trace)
 
     report = warmup_job.run(
         warmup_job.WarmupJob(
@@ -71,15 +66,16 @@ def run_warmup(
             out=out,
             release=release,
             make_warmup=Warmup,
-            options=WarmupOptions(declared=known, make_manager=Manager),
+            options=options(kernels, known),
             name_of=name_of,
             hang_seconds=hang_seconds,
-            dump=dump,
+            kernels=kernels,
         )
     )
     data = report.data()
     caught = f"canary caught after {data['canary_warmups']} warmups"
-    lines = [f"{data['warmups']:,} warmups in {data['traces']:,} traces, {data['seconds']} s, {caught}"]
+    of = "" if data["kernel_traces"] is None else f" ({data['kernel_traces']:,} with the worker's kernels)"
+    lines = [f"{data['warmups']:,} warmups in {data['traces']:,} traces{of}, {data['seconds']} s, {caught}"]
     lines += [f"  declared: {name} {count:,}" for name, count in data["declared"].items()]
     lines += [f"  {one['fingerprint']}  x{one['count']}  {one['trace']}" for one in data["differences"]]
     return LevelReport(report.verdict, data, "\n".join([*lines, _verdict(report.verdict, report.reasons)]))

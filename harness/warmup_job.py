@@ -1,11 +1,12 @@
 """One run of the warmup level from its options to its verdict: canary, shards, shrinking, reports.
 
-Each shard runs in a forked process; a shard whose process dies or hangs is run again trace by trace, and the trace that
-did it is a difference of its own. Shards are merged in order, so the number of workers changes nothing.
+Each shard runs in a forked process; where that dies or hangs, the trace that it was at is a difference of its own.
+Shards are merged in order, so the number of workers changes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,14 +20,16 @@ from attrs import define, evolve, field, frozen
 from harness import tracefile
 from harness.forks import in_a_fork
 from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
-from harness.warmup_run import EXAMPLES, MINIMA, Found, WarmupShard, canary_caught, run_shard
+from harness.report.warmup import write_warmup_report
+from harness.warmup_parties import NONE
+from harness.warmup_run import Found, WarmupShard, canary_caught, run_shard
 from harness.warmup_shrink import WarmupShrunk, shrink_warmup
-from harness.warmup_table import text
-from harness.warmups import MakeWarmup, WarmupDifference, WarmupOptions, run_warmups
+from harness.warmups import MakeWarmup, WarmupDifference, WarmupOptions
+from harness.worker import read_journal
 from oracle.releases import confirmed
 from oracle.trace import Difference
 from oracle.warmup import WarmupTrace
-from strategies.warmups import decode, draw
+from strategies.warmups import decode
 
 #: differences that are shrunk; more distinct ones are counted only
 MAX_SHRUNK = 12
@@ -46,7 +49,7 @@ class WarmupJob:
     options: WarmupOptions
     name_of: Callable[[Difference], str]
     hang_seconds: float
-    dump: Callable[[WarmupTrace], str]
+    kernels: str
 
 
 @define
@@ -76,6 +79,7 @@ class WarmupReport:
             "warmups": total.warmups,
             "steps": total.steps,
             "traces": total.traces,
+            "kernel_traces": total.kernels,
             "shards": self.shards,
             "seconds": round(self.seconds, 3),
             "warmups_per_minute": round(total.warmups / self.seconds * 60) if self.seconds else 0,
@@ -94,7 +98,7 @@ class WarmupReport:
                 for shrunk, count, folder in self.differences
             ],
             "declared": dict(sorted(total.declared.items())),
-            "reach": {name: total.reach[name] for name in MINIMA},
+            "reach": {name: total.reach[name] for name in total.minima},
             "missed": total.missed(),
         }
 
@@ -103,6 +107,7 @@ def _merge(total: WarmupShard, shard: WarmupShard) -> None:
     total.warmups += shard.warmups
     total.steps += shard.steps
     total.traces += shard.traces
+    total.kernels = None if shard.kernels is None else (total.kernels or 0) + shard.kernels
     total.reach.update(shard.reach)
     total.declared.update(shard.declared)
     counts = Counter(total.counts) + shard.counts
@@ -112,23 +117,23 @@ def _merge(total: WarmupShard, shard: WarmupShard) -> None:
 
 
 def _shard(job: WarmupJob, number: int) -> WarmupShard:
-    """One shard in a process of its own; trace by trace where that process does not live."""
-    value, ended = in_a_fork(
-        lambda: run_shard(job.seed, number, job.make_warmup, job.options, name_of=job.name_of), job.hang_seconds
-    )
-    if not ended:
-        shard: WarmupShard = value
-        return shard
-    result = WarmupShard(number)
-    drawn: list[bytes] = []
-    draw(job.seed, number, EXAMPLES, drawn.append)
-    for data in drawn:
-        trace = decode(data)
-        _, ended = in_a_fork(partial(run_warmups, trace, job.make_warmup, job.options), job.hang_seconds)
-        if ended:
-            result.add(_lost(trace, ended), trace)
-            break
-    return result
+    """One shard in a process of its own; where that does not live, its journal names the trace."""
+    journal = job.out / "inflight" / f"warmup-{number}.journal"
+    work = partial(
+        run_shard, job.seed, number, job.make_warmup, job.options, name_of=job.name_of, kernels=job.kernels,
+        journal=journal,
+    )  # fmt: skip
+    try:
+        value, ended = in_a_fork(work, job.hang_seconds, journal)
+        if not ended:
+            shard: WarmupShard = value
+            return shard
+        result = WarmupShard(number, kernels=None if job.kernels == NONE else 0)
+        trace = decode(read_journal(journal).data)
+        result.add(_lost(trace, ended), trace)
+        return result
+    finally:
+        journal.unlink(missing_ok=True)
 
 
 def _lost(trace: WarmupTrace, ended: str) -> Difference:
@@ -156,7 +161,7 @@ def _shards(job: WarmupJob) -> Iterator[WarmupShard]:
 def run(job: WarmupJob, progress: Callable[[WarmupReport], None] = lambda report: None) -> WarmupReport:
     """Run a job to its verdict."""
     report = WarmupReport(job)
-    plain = evolve(job.options, declared=lambda difference: False)
+    plain = evolve(job.options, declared=lambda difference: False, make_tables=None, draft=None)
     caught, report.canary_ended = in_a_fork(lambda: canary_caught(job.make_warmup, plain), job.hang_seconds * 5)
     report.canary_warmups = None if report.canary_ended else caught
     start = time.monotonic()
@@ -171,6 +176,8 @@ def run(job: WarmupJob, progress: Callable[[WarmupReport], None] = lambda report
             break
     _shrink_all(report)
     _judge(report)
+    with contextlib.suppress(OSError):
+        (job.out / "inflight").rmdir()
     tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
     return report
 
@@ -185,10 +192,7 @@ def _shrink_all(report: WarmupReport) -> None:
         smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
     for final, (shrunk, count) in sorted(smallest.items()):
         folder = job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
-        tracefile.write_text(folder / "trace.json", job.dump(shrunk.trace))
-        if shrunk.difference.rule != "process":
-            shown = run_warmups(shrunk.trace, job.make_warmup, evolve(job.options, keep_entries=True))
-            tracefile.write_text(folder / "report.md", f"# {final}\n\n```\n{text(shown)}```\n")
+        write_warmup_report(folder, shrunk, job.release, job.make_warmup, job.options)
         report.differences.append((shrunk, count, folder))
 
 

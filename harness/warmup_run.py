@@ -8,14 +8,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
 from harness.targets.warmup import WarmupTarget
+from harness.warmup_parties import ALL, NONE, sampled
 from harness.warmups import MakeWarmup, WarmupOptions, WarmupOutcome, run_warmups
+from harness.worker import Journal
+from oracle.drafting import step_of
 from oracle.groups import FullAttention
 from oracle.trace import Difference
-from oracle.warmup import Kernels, Mixed, Ran, Recorded, WarmupOperation, WarmupSetting, WarmupTrace, kernel_requests
+from oracle.warmup import (
+    AUTOREGRESSIVE,
+    WORKER_FAILURE,
+    Draft,
+    Kernels,
+    Mixed,
+    Ran,
+    Recorded,
+    WarmupOperation,
+    WarmupSetting,
+    WarmupTrace,
+    kernel_requests,
+)
 from oracle.warmup_laws import kind_of
 from strategies.warmups import decode, draw
 
@@ -59,6 +75,14 @@ MINIMA: dict[str, int] = {
     "worker fails": 5,
     "two warmups": 10,
     "nulls at the scheduler": 3,
+    "encoder alone": 3,
+}
+#: the same where the worker's kernels are run
+KERNEL_MINIMA: dict[str, int] = {
+    "kernels: block tables": 3,
+    "kernels: autoregressive": 1,
+    "kernels: dflash": 1,
+    "kernels: drafts at max_model_len": 1,
 }
 
 
@@ -78,6 +102,8 @@ class WarmupShard:
     warmups: int = 0
     steps: int = 0
     traces: int = 0
+    kernels: int | None = 0
+    """Traces whose kernels were run; None: none was to be."""
     reach: Counter[str] = field(factory=Counter)
     found: dict[str, Found] = field(factory=dict)
     counts: Counter[str] = field(factory=Counter)
@@ -93,7 +119,12 @@ class WarmupShard:
 
     def missed(self) -> list[str]:
         """The crossings that were not met often enough."""
-        return [name for name, least in MINIMA.items() if self.reach[name] < least]
+        return [name for name, least in self.minima.items() if self.reach[name] < least]
+
+    @property
+    def minima(self) -> dict[str, int]:
+        """How often each crossing must be met."""
+        return MINIMA | (KERNEL_MINIMA if self.kernels is not None else {})
 
 
 def _size(trace: WarmupTrace) -> tuple[int, int, int]:
@@ -115,9 +146,13 @@ def count(reach: Counter[str], outcome: WarmupOutcome) -> None:
         "other pipeline rank": not setting.last_pp_rank,
         "adaptive verification": setting.adaptive_verification,
         "null-block redirect": setting.null_block_redirect,
-        "two warmups": len(operations) > 1,
-        "worker fails": any(operation.fail for operation in operations),
+        "encoder alone": setting.mm_encoder_only,
+        "two warmups": outcome.warmups > 1,
+        "worker fails": any(ran.error == WORKER_FAILURE for ran in outcome.ran),
     }
+    for operation in operations if outcome.drafted else ():
+        if isinstance(operation, Draft):
+            facts |= _of_draft(setting, operation)
     if any(isinstance(operation, Kernels) for operation in operations):
         facts |= {
             "one request": requests == 1,
@@ -133,6 +168,13 @@ def count(reach: Counter[str], outcome: WarmupOutcome) -> None:
     reach.update(f"kind {kind_of(group)}" for group in setting.groups)
     if any(difference.aspect == "nulls" for difference in (*outcome.differences, *outcome.declared)):
         reach["nulls at the scheduler"] += 1
+
+
+def _of_draft(setting: WarmupSetting, operation: Draft) -> dict[str, bool]:
+    """Which drafter ran, and whether its drafts reach the end of the model."""
+    family = "autoregressive" if setting.method in AUTOREGRESSIVE else setting.method.partition("_fill")[0]
+    near = step_of(setting, operation).end + setting.num_speculative_tokens >= setting.max_model_len
+    return {f"kernels: {family}": True, "kernels: drafts at max_model_len": near}
 
 
 def _of_step(setting: WarmupSetting, step: Recorded) -> dict[str, bool]:
@@ -156,15 +198,28 @@ def run_shard(
     options: WarmupOptions,
     examples: int = EXAMPLES,
     name_of: Callable[[Difference], str] = lambda difference: difference.fingerprint,
+    kernels: str = ALL,
+    journal: Path | None = None,
 ) -> WarmupShard:
-    """Draw the examples of one shard and judge each. `name_of` names the finding behind a declared difference."""
-    result = WarmupShard(shard)
+    """Draw the examples of one shard and judge each, the kernels of `options` on those that `kernels` chooses.
+
+    name_of: the finding behind a declared difference. journal: where a trace's bytes are written before it runs.
+    """
+    result = WarmupShard(shard, kernels=None if kernels == NONE or options.make_tables is None else 0)
+    plain = evolve(options, make_tables=None, draft=None)
+    note = None if journal is None else Journal(journal)
 
     def visit(data: bytes) -> None:
+        if note is not None:
+            note.begin(result.traces, data, "scheduler")
         trace = decode(data)
-        outcome = run_warmups(trace, make_warmup, options)
+        chosen = sampled(kernels, data, trace.setting)
+        outcome = run_warmups(trace, make_warmup, options if chosen else plain)
         result.traces += 1
-        result.warmups += len(outcome.ran)
+        result.warmups += outcome.warmups
+        if result.kernels is not None and chosen:
+            result.kernels += 1
+            result.reach["kernels: block tables"] += 1
         result.steps += outcome.steps
         count(result.reach, outcome)
         for difference in outcome.declared:

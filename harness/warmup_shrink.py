@@ -15,7 +15,7 @@ from harness.warmups import MakeWarmup, WarmupOptions, run_warmups
 from oracle.errors import SettingError
 from oracle.groups import CrossAttention, FullAttention, Group, Mamba
 from oracle.trace import Difference
-from oracle.warmup import Kernels, Mixed, WarmupOperation, WarmupSetting, WarmupTrace
+from oracle.warmup import Draft, Kernels, Mixed, TraceOperation, WarmupSetting, WarmupTrace
 
 #: warmups tried before the shrinker gives up
 MAX_TRIES = 1500
@@ -97,12 +97,13 @@ class WarmupShrinker:
         for index, operation in enumerate(self.best.operations):
             if isinstance(operation, Mixed):
                 self._replace(index, Kernels(fail=operation.fail))
-            self._replace(index, evolve(operation, fail=0))
+            if not isinstance(operation, Draft):
+                self._replace(index, evolve(operation, fail=0))
 
-    def _with(self, operations: tuple[WarmupOperation, ...]) -> bool:
+    def _with(self, operations: tuple[TraceOperation, ...]) -> bool:
         return self.attempt(lambda: evolve(self.best, operations=operations))
 
-    def _replace(self, index: int, operation: WarmupOperation) -> bool:
+    def _replace(self, index: int, operation: TraceOperation) -> bool:
         operations = list(self.best.operations)
         operations[index] = operation
         return self._with(tuple(operations))
@@ -178,7 +179,7 @@ class WarmupShrinker:
 
     def _number(self, index: int, name: str, value: int) -> bool:
         def change() -> WarmupTrace:
-            operations: list[WarmupOperation] = list(self.best.operations)
+            operations: list[TraceOperation] = list(self.best.operations)
             changes: dict[str, Any] = {name: value}
             operations[index] = evolve(operations[index], **changes)
             return evolve(self.best, operations=tuple(operations))
@@ -203,6 +204,13 @@ class WarmupShrinker:
             while self._fewer_states(index, 0) or self._fewer_states(index, 1):
                 pass
         while self._together(self.best.setting.max_model_len):
+            pass
+        step = self.best.setting.max_model_len // 2
+        while step:
+            while self._shift(step):
+                pass
+            step //= 2
+        while self._fewer_drafts():
             pass
 
     def _fewer_states(self, index: int, tokens: int) -> bool:
@@ -237,6 +245,32 @@ class WarmupShrinker:
             return evolve(self.best, setting=smaller, operations=operations)
 
         return self.attempt(change)
+
+    def _shift(self, step: int) -> bool:
+        """max_model_len and the length of each draft step, both smaller: what is near the end stays there."""
+
+        def change() -> WarmupTrace:
+            setting = self.best.setting
+            operations = tuple(
+                evolve(op, computed=op.computed - step) if isinstance(op, Draft) else op for op in self.best.operations
+            )
+            smaller = evolve(setting, max_model_len=setting.max_model_len - step)
+            return evolve(self.best, setting=smaller, operations=operations)
+
+        return any(isinstance(op, Draft) for op in self.best.operations) and self.attempt(change)
+
+    def _fewer_drafts(self) -> bool:
+        """One draft less in a draft step that ends where it did."""
+
+        def change() -> WarmupTrace:
+            setting = self.best.setting
+            operations = tuple(
+                evolve(op, computed=op.computed + 1) if isinstance(op, Draft) else op for op in self.best.operations
+            )
+            smaller = evolve(setting, num_speculative_tokens=setting.num_speculative_tokens - 1)
+            return evolve(self.best, setting=smaller, operations=operations)
+
+        return any(isinstance(op, Draft) for op in self.best.operations) and self.attempt(change)
 
 
 def shrink_warmup(

@@ -1,4 +1,4 @@
-"""Runs the warmups of one trace and judges every step: schedule, columns, ids, laws, memory.
+"""Runs the warmups of one trace and judges every step: schedule, columns, ids, laws, memory, slots, drafters.
 
 Three parties are held beside each other for each request, step and group. The warmup under test hands out blocks; the
 oracle says what the scheduler would hold for the same tokens; the real `KVCacheManager` is asked for them. Where oracle
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from harness import warmup_slots
+from harness import warmup_drafts, warmup_slots
 from harness.compare import show_row
 from harness.warmup_memory import WarmupMemory
 from oracle import warmup_laws
@@ -24,6 +24,7 @@ from oracle.memory import Violation
 from oracle.trace import ASPECTS, GRANTED, Difference, Rows, Target
 from oracle.warmup import (
     WORKER_FAILURE,
+    Draft,
     Kernels,
     Left,
     Mixed,
@@ -32,10 +33,12 @@ from oracle.warmup import (
     Ran,
     Recorded,
     Scheduler,
+    TraceOperation,
     WarmupOperation,
     WarmupSetting,
     WarmupTrace,
     call_of,
+    columns,
     kernel_steps,
     mixed_steps,
     predict,
@@ -44,38 +47,54 @@ from oracle.warmup import (
 
 if TYPE_CHECKING:
     from harness.replay import MakeTarget
+    from harness.targets.drafters import Drafter
     from harness.targets.warmup import WarmupTarget
     from harness.warmup_slots import MakeTables
 
 
 @frozen(kw_only=True)
 class WarmupDifference(Difference):
-    """A difference of the warmup level; `step` is the operation's index."""
+    """A difference of the warmup level; `step` is the operation's index.
+
+    at: the step of that warmup, among those that run or finish a request; request: the request in it; -1: neither. Of
+    a draft step: the pass, the number of refused drafts, the token in the pass, the rank.
+    """
 
     level: str = "warmup"
+    at: int = -1
+    request: int = -1
+    token: int = -1
+    rank: int = 0
 
 
+#: step, request, token, rank of a difference
+Where = tuple[int, int, int, int]
+NOWHERE: Where = (-1, -1, -1, 0)
 MakeWarmup = Callable[[WarmupSetting], "WarmupTarget"]
 
 
 @define
 class WarmupOptions:
-    """What is checked. make_manager: the party of comparison 2; make_tables: that of comparison 3.
+    """What is checked. make_manager: the party of comparison 2; make_tables and draft: those of comparison 3.
 
-    None leaves either out. The block tables of the first and the last rank are looked at.
+    None leaves any of them out; a draft step without `draft` does nothing. The first and the last rank are looked at.
     """
 
     aspects: frozenset[str] = frozenset(ASPECTS)
     declared: Callable[[Difference], bool] = lambda difference: False
     make_manager: MakeTarget | None = None
     make_tables: MakeTables | None = None
+    draft: Drafter | None = None
     keep_entries: bool = False
     memory: bool = True
 
 
 @frozen(kw_only=True)
 class Entry:
-    """One request in one step and one group, for the table of `explain`. expected: blocks that the scheduler holds."""
+    """One request in one step and one group, for the table of `explain`.
+
+    row: the blocks it was given. expected, manager: blocks that the scheduler and the manager hold; None: not asked.
+    """
 
     operation: int
     step: int
@@ -84,7 +103,7 @@ class Entry:
     group: int
     reason: Breakdown
     row: tuple[int, ...]
-    expected: int
+    expected: int | None
     manager: int | None
 
 
@@ -98,6 +117,8 @@ class WarmupOutcome:
     entries: list[Entry] = field(factory=list)
     ran: list[Ran] = field(factory=list)
     steps: int = 0
+    warmups: int = 0
+    drafted: int = 0
 
 
 def run_warmups(trace: WarmupTrace, make_warmup: MakeWarmup, options: WarmupOptions | None = None) -> WarmupOutcome:
@@ -109,8 +130,15 @@ def run_warmups(trace: WarmupTrace, make_warmup: MakeWarmup, options: WarmupOpti
     adaptive = setting.adaptive_verification
     before = Left(adaptive=adaptive, sampler_adaptive=adaptive)
     for index, operation in enumerate(trace.operations):
+        if isinstance(operation, Draft):
+            outcome.ran.append(Ran(None, "", (), before))
+            if given.draft is not None:
+                outcome.drafted += 1
+                _Judge(outcome, given, index, operation, before).drafts(operation, given.draft)
+            continue
         ran = target.run(operation)
         outcome.ran.append(ran)
+        outcome.warmups += 1
         outcome.steps += len(ran.steps)
         _Judge(outcome, given, index, operation, before).judge(ran)
         before = ran.left
@@ -120,12 +148,13 @@ def run_warmups(trace: WarmupTrace, make_warmup: MakeWarmup, options: WarmupOpti
 
 
 class _Judge:
-    """One warmup under the eyes of the oracle."""
+    """One warmup, or one draft step, under the eyes of the oracle."""
 
     def __init__(
-        self, outcome: WarmupOutcome, options: WarmupOptions, index: int, operation: WarmupOperation, before: Left
+        self, outcome: WarmupOutcome, options: WarmupOptions, index: int, operation: TraceOperation, before: Left
     ) -> None:
-        self.outcome, self.options, self.index, self.operation, self.before = outcome, options, index, operation, before
+        self.outcome, self.options, self.index, self.before = outcome, options, index, before
+        self.operation: WarmupOperation = Kernels() if isinstance(operation, Draft) else operation
         self.setting = outcome.trace.setting
         self.seen = {difference.fingerprint for difference in (*outcome.differences, *outcome.declared)}
         sharded = any(group.tokens_per_column(2) > group.block_size for group in self.setting.groups)
@@ -140,13 +169,21 @@ class _Judge:
         for violation in warmup_laws.check(self.setting, self.operation, ran, self.before):
             self._law(violation)
         run: list[Recorded] = []
-        for step in steps:
+        for number, step in enumerate(steps):
             run.append(step)
-            if step.finished:
-                self._run(run)
+            if step.finished or step is steps[-1]:
+                self._run(run, number + 1 - len(run))
                 run = []
-        if run:
-            self._run(run)
+
+    def drafts(self, operation: Draft, draft: Drafter) -> None:
+        """The drafter's own code behind one step."""
+        tags = (self.setting.method, *(("dcp",) if self.setting.dcp_size > 1 else ()))
+        for wrong in warmup_drafts.check(self.setting, operation, draft):
+            aspect = "outcome" if wrong.group is None else "law"
+            self._differ(
+                aspect, wrong.rule, wrong.sign, wrong.expected, wrong.observed, wrong.group, wrong.detail, tags,
+                wrong.where,
+            )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------ differences
 
@@ -160,6 +197,7 @@ class _Judge:
         group: int | None = None,
         detail: str = "",
         tags: tuple[str, ...] | None = None,
+        where: Where = NOWHERE,
     ) -> None:
         kind = "pool" if group is None else warmup_laws.kind_of(self.setting.groups[group])
         difference = WarmupDifference(
@@ -173,6 +211,10 @@ class _Judge:
             observed=observed,
             detail=detail,
             tags=self.tags if tags is None else tags,
+            at=where[0],
+            request=where[1],
+            token=where[2],
+            rank=where[3],
         )
         if aspect not in self.options.aspects or difference.fingerprint in self.seen:
             return
@@ -260,8 +302,8 @@ class _Judge:
 
     # --------------------------------------------------------------------------------- blocks, W1 and W2
 
-    def _run(self, run: list[Recorded]) -> None:
-        """One pass: the rows step by step, beside the scheduler's and the manager's."""
+    def _run(self, run: list[Recorded], first: int) -> None:
+        """One pass, whose first step is `first`: the rows step by step, beside the scheduler's and the manager's."""
         parts = tuple(part for step in run for part in step.parts)
         if not parts:
             return
@@ -274,14 +316,18 @@ class _Judge:
         if self.options.memory and "law" in self.options.aspects and not self.setting.null_block_redirect:
             memory = WarmupMemory(self.setting, run, self._law)
         following = 1
+        plan = self._plan(run)
         for number, step in enumerate(run):
             for part, blocks in zip(step.parts, step.blocks, strict=True):
                 held = rows.get(part.request, tuple(() for _ in self.setting.groups))
                 new = blocks or tuple(() for _ in held)
                 rows[part.request] = tuple(row + more for row, more in zip(held, new, strict=True))
                 following = self._ids(new, following)
-                if part.end <= self.setting.max_model_len:  # beyond, no scheduler makes the call: the law says so
-                    self._rows(number, part, rows[part.request], scheduler, manager)
+                which = (first + number, plan[number], part)
+                if part.end <= self.setting.max_model_len:
+                    self._rows(which, rows[part.request], scheduler, manager)
+                elif self.options.keep_entries:  # no scheduler makes the call: a law tells it
+                    self._keep(which, rows[part.request])
             if memory is not None:
                 memory.step(step, rows)
         if self.options.make_tables is not None:
@@ -303,7 +349,17 @@ class _Judge:
                 following = max(following, block) + 1
         return following
 
-    def _rows(self, number: int, part: Part, rows: Rows, scheduler: Scheduler, manager: Target | None) -> None:
+    def _plan(self, run: list[Recorded]) -> list[str]:
+        """What each step of a pass is for."""
+        if isinstance(self.operation, Mixed):
+            steps = mixed_steps(self.operation.num_tokens)
+        else:
+            steps = kernel_steps(self.setting, len(run[0].parts))
+        return [step.what for step in steps] + ["not planned"] * len(run)
+
+    def _rows(self, which: tuple[int, str, Part], rows: Rows, scheduler: Scheduler, manager: Target | None) -> None:
+        number, _, part = which
+        where = (number, part.request, -1, 0)
         reasons, expected = scheduler.schedule(part)
         held: Rows | None = None
         if manager is not None:
@@ -313,41 +369,42 @@ class _Judge:
             held = answer.rows
             for group, (ours, theirs) in enumerate(zip(expected, held, strict=True)):
                 if [block == 0 for block in ours] != [block == 0 for block in theirs]:
-                    self._differ("columns", "manager", "other", show_row(ours), show_row(theirs), group)
+                    self._differ("columns", "manager", "other", show_row(ours), show_row(theirs), group, where=where)
         for group, (ours, theirs) in enumerate(zip(expected, rows, strict=True)):
             if self.options.keep_entries:
-                self._keep(number, part, group, reasons[group], theirs, ours, held)
+                self._keep_one(which, group, reasons[group], theirs, ours, held)
             if len(ours) != len(theirs):
-                self._columns(part, group, reasons[group], len(ours), len(theirs))
+                self._columns(where, part, group, reasons[group], len(ours), len(theirs))
             elif ours.count(0) != theirs.count(0):
                 sign = "less" if theirs.count(0) < ours.count(0) else "more"
-                self._differ("nulls", "W1", sign, show_row(ours), show_row(theirs), group, str(part), ())
+                self._differ("nulls", "W1", sign, show_row(ours), show_row(theirs), group, str(part), (), where)
 
-    def _columns(self, part: Part, group: int, reason: Breakdown, expected: int, observed: int) -> None:
+    def _columns(self, where: Where, part: Part, group: int, reason: Breakdown, expected: int, observed: int) -> None:
         sign = "more" if observed > expected else "less"
         detail = "\n".join((str(part), str(reason), *reason.blame(observed)))
         tags = self.tags if self.setting.groups[group].dcp_sharded else ()
-        self._differ("columns", "W1", sign, f"{expected} columns", f"{observed} columns", group, detail, tags)
+        self._differ("columns", "W1", sign, f"{expected} columns", f"{observed} columns", group, detail, tags, where)
 
-    def _keep(
-        self, number: int, part: Part, group: int, reason: Breakdown, row: tuple[int, ...], ours: tuple[int, ...],
-        held: Rows | None,
+    def _keep(self, which: tuple[int, str, Part], rows: Rows) -> None:
+        for group, (reason, row) in enumerate(zip(columns(self.setting, which[2]), rows, strict=True)):
+            self._keep_one(which, group, reason, row, None, None)
+
+    def _keep_one(
+        self, which: tuple[int, str, Part], group: int, reason: Breakdown, row: tuple[int, ...],
+        ours: tuple[int, ...] | None, held: Rows | None,
     ) -> None:  # fmt: skip
-        steps = mixed_steps(self.operation.num_tokens) if isinstance(self.operation, Mixed) else kernel_steps(
-            self.setting, 2
-        )  # fmt: skip
-        manager = None if held is None else sum(1 for block in held[group] if block)
+        number, what, part = which
         self.outcome.entries.append(
             Entry(
                 operation=self.index,
                 step=number,
-                what=steps[min(number, len(steps) - 1)].what,
+                what=what,
                 part=part,
                 group=group,
                 reason=reason,
                 row=row,
-                expected=sum(1 for block in ours if block),
-                manager=manager,
+                expected=None if ours is None else sum(1 for block in ours if block),
+                manager=None if held is None else sum(1 for block in held[group] if block),
             )
         )
 

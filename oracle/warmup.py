@@ -12,6 +12,7 @@ in tokens, rows in blocks.
 from __future__ import annotations
 
 from math import gcd
+from typing import ClassVar
 
 from attrs import field, fields, frozen
 
@@ -32,13 +33,15 @@ class WarmupSetting(Setting):
 
     pooling: a pooling model, which generates nothing. last_pp_rank: the rank that samples. adaptive_verification: the
     runner cuts drafts while it serves. null_block_redirect: block tables write the null block instead of the ids given
-    (elastic expert parallelism warms up beside parked requests).
+    (elastic expert parallelism warms up beside parked requests). mm_encoder_only: an engine that runs a multimodal
+    encoder alone, and has no kernel to warm up.
     """
 
     pooling: bool = field(default=False, validator=one_of(False, True))
     last_pp_rank: bool = field(default=True, validator=one_of(False, True))
     adaptive_verification: bool = field(default=False, validator=one_of(False, True))
     null_block_redirect: bool = field(default=False, validator=one_of(False, True))
+    mm_encoder_only: bool = field(default=False, validator=one_of(False, True))
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -87,21 +90,47 @@ class Mixed:
     fail: int = field(default=0, validator=at_least(0))
 
 
+@frozen(kw_only=True)
+class Draft:
+    """No warmup: a decode step of requests with `computed` tokens, and the drafter's own code behind it.
+
+    As long as the scheduler makes it, 1 + K tokens or up to max_model_len - 1; once for each number of drafts refused.
+    """
+
+    computed: int = field(validator=at_least(1))
+    fail: ClassVar[int] = 0
+
+
 WarmupOperation = Kernels | Mixed
-WARMUP_OPERATIONS: tuple[type, ...] = (Kernels, Mixed)
+TraceOperation = Kernels | Mixed | Draft
+WARMUP_OPERATIONS: tuple[type, ...] = (Kernels, Mixed, Draft)
+#: methods whose drafter is in the V2 runner and makes positions or slots of its own; parallel drafting runs in V1
+AUTOREGRESSIVE = ("eagle", "eagle3", "mtp")
+DRAFTERS = (*AUTOREGRESSIVE, "draft_model", "dflash", "dspark", "dspark_fill_in")
 
 
 @frozen(kw_only=True)
 class WarmupTrace:
-    """A runner's setting and the warmups to run on it, one after the other."""
+    """A runner's setting and what is run on it, one after the other: warmups, and steps with their drafter."""
 
     setting: WarmupSetting
-    operations: tuple[WarmupOperation, ...]
+    operations: tuple[TraceOperation, ...]
     level: str = "warmup"
 
     def __attrs_post_init__(self) -> None:
-        limit = self.setting.max_num_batched_tokens
+        setting, limit = self.setting, self.setting.max_num_batched_tokens
         for operation in self.operations:
+            if isinstance(operation, Draft):
+                if setting.method not in DRAFTERS or setting.parallel_drafting:
+                    raise SettingError(
+                        f"a draft step needs one of the methods {', '.join(DRAFTERS)} without parallel drafting, "
+                        f"got {setting.method!r}"
+                    )
+                if operation.computed > setting.max_model_len - 2:
+                    raise SettingError(
+                        f"computed must be at most max_model_len - 2 = {setting.max_model_len - 2}: a step leaves "
+                        f"room for the token that it samples; got {operation.computed}"
+                    )
             if isinstance(operation, Mixed) and operation.num_tokens > limit:
                 raise SettingError(
                     f"num_tokens must be at most max_num_batched_tokens {limit}, got {operation.num_tokens}: "
@@ -315,6 +344,8 @@ def predict(setting: WarmupSetting, operation: WarmupOperation) -> Prediction:
         skipped = mixed_skip(setting, operation.num_tokens)
         runs = () if skipped else (mixed_steps(operation.num_tokens),)
         return Prediction(not skipped, skipped, 0 if skipped else 2, runs)
+    if setting.mm_encoder_only:
+        return Prediction(None, "an encoder alone has no kernel to warm up", 0, ())
     requests = kernel_requests(setting)
     passes = 2 if setting.num_speculative_tokens else 1  # greedy batches take other kernels
     return Prediction(None, "", requests, (kernel_steps(setting, requests),) * passes)

@@ -3,7 +3,7 @@
 ids: inside the pool, never the null block, each once over all requests and groups (W2). rows: no longer than the
 worker's (row width). positions: below max_model_len. budget: a step's tokens and its drafter's query rows fit
 max_num_batched_tokens, its requests max_num_seqs. finish: the last step finishes every request. state: what was
-switched off is on again (W5). quiet: nothing runs when it says that it skipped (W4).
+switched off is on again (W5). quiet: nothing runs when it says that it skipped (W4), or where nothing is to warm up.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ def undersized(setting: WarmupSetting) -> bool:
 def check(setting: WarmupSetting, operation: WarmupOperation, ran: Ran, before: Left) -> Iterator[Violation]:
     """Every law that one warmup broke, the first time in each group. `before`: the state that it found."""
     yield from _state(setting, operation, ran, before)
+    nothing = setting.mm_encoder_only and isinstance(operation, Kernels)
+    if nothing and ran.steps:
+        yield Violation(0, -1, "quiet", "encoder alone", f"{len(ran.steps)} steps ran for an engine that has no model")
     if ran.answer is False and ran.steps:
         yield Violation(0, -1, "quiet", "ran", f"{len(ran.steps)} steps ran although the warmup says that it skipped")
     watch = _Ids(setting)
@@ -56,7 +59,8 @@ def _state(setting: WarmupSetting, operation: WarmupOperation, ran: Ran, before:
         yield Violation(last, -1, "state", "connector off", f"{after} the KV connector stays disabled")
     if (before.adaptive, before.sampler_adaptive) != (left.adaptive, left.sampler_adaptive):
         yield Violation(last, -1, "state", "adaptive lost", f"{after} adaptive verification is not what it was")
-    if isinstance(operation, Kernels) and not ran.error and setting.zeroes_blocks and 0 not in left.zeroed:
+    warms = isinstance(operation, Kernels) and not setting.mm_encoder_only
+    if warms and not ran.error and setting.zeroes_blocks and 0 not in left.zeroed:
         yield Violation(last, -1, "state", "null block dirty", f"{after} the null block is not zeroed")
 
 

@@ -27,9 +27,12 @@ from oracle.groups import (
 )
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS
+from oracle.warmup import DRAFTERS as WITH_CODE
 from oracle.warmup import (
+    Draft,
     Kernels,
     Mixed,
+    TraceOperation,
     WarmupOperation,
     WarmupSetting,
     WarmupTrace,
@@ -71,6 +74,8 @@ FEATURES = (
     "other_pp_rank",
     "failure",
     "wide_scratch",
+    "encoder_alone",
+    "drafter_step",
 )
 
 
@@ -78,7 +83,7 @@ def _features(reader: Reader) -> set[str]:
     bits = reader.byte() | reader.byte() << 8
     on = {name for index, name in enumerate(FEATURES) if bits >> index & 1}
     rare = reader.byte()  # these end a warmup early or switch a rule off: one trace in eight
-    for index, name in enumerate(("pooling", "redirect", "failure")):
+    for index, name in enumerate(("pooling", "redirect", "failure", "encoder_alone")):
         if rare >> index * 2 & 3:
             on.discard(name)
     return on
@@ -87,8 +92,10 @@ def _features(reader: Reader) -> set[str]:
 def _longest(reader: Reader) -> int:
     """max_model_len: from a single token to thousands."""
     how, value = reader.byte() % 8, reader.byte()
-    if how < 2:
+    if how == 0:
         return 512 + 8 * value
+    if how == 1:
+        return 128 * (1 + value % 16)  # the worker's rows end where the model does
     if how == 2:
         return 1 + value % 12
     if how < 6:
@@ -160,6 +167,7 @@ def read_setting(reader: Reader) -> tuple[WarmupSetting, set[str]]:
         "last_pp_rank": "other_pp_rank" not in features,
         "adaptive_verification": "adaptive" in features and drafts > 0,
         "null_block_redirect": "redirect" in features,
+        "mm_encoder_only": "encoder_alone" in features,
     }
     rough = WarmupSetting(num_blocks=2**20, **fields)  # type: ignore[arg-type]
     return WarmupSetting(num_blocks=_pool(reader, rough), **fields), features  # type: ignore[arg-type]
@@ -193,12 +201,25 @@ def _operation(reader: Reader, setting: WarmupSetting, features: set[str]) -> Wa
     return Mixed(num_tokens=max(1, min(wanted, setting.max_num_batched_tokens)), fail=fail % 6)
 
 
+def _draft(reader: Reader, setting: WarmupSetting) -> Draft:
+    """A decode step near the end of the model, or at a block's border."""
+    how, value = reader.byte() % 4, reader.byte()
+    drafts, last = setting.num_speculative_tokens, setting.max_model_len - 2
+    size = setting.groups[0].tokens_per_column(setting.dcp_size)
+    wanted = last - value % (2 * drafts + 2) if how else size * (1 + value // 64) - value % (drafts + 2)
+    return Draft(computed=max(1, min(wanted, last)))
+
+
 def decode(data: bytes) -> WarmupTrace:
     """The trace that packed bytes stand for."""
     reader = Reader(data)
     setting, features = read_setting(reader)
     count = (1, 1, 1, 2, 2, 3)[reader.below(6)]
-    return WarmupTrace(setting=setting, operations=tuple(_operation(reader, setting, features) for _ in range(count)))
+    operations: list[TraceOperation] = [_operation(reader, setting, features) for _ in range(count)]
+    drafter = setting.method in WITH_CODE and not setting.parallel_drafting
+    if "drafter_step" in features and drafter and setting.max_model_len > 2:
+        operations.append(_draft(reader, setting))
+    return WarmupTrace(setting=setting, operations=tuple(operations))
 
 
 def warmup_traces() -> st.SearchStrategy[WarmupTrace]:

@@ -171,7 +171,8 @@ def _answers(outcome: Outcome, moments: list[Moment], difference: Difference) ->
     return rows
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
+    """A text as a comment of Python."""
     return "\n".join(textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# "))
 
 
@@ -187,7 +188,7 @@ def render_repro(outcome: Outcome, difference: Difference, versions: Versions) -
     return TEMPLATES.get_template("repro.py.j2").render(
         title="\n".join(textwrap.wrap(f"{title(difference)}.", WIDTH)),
         intro="\n".join(textwrap.wrap(intro, WIDTH)),
-        why="\n".join(map(_comment, (f"{difference.rule}: {reason.why}", *law))),
+        why="\n".join(map(comment, (f"{difference.rule}: {reason.why}", *law))),
         **repro_context(outcome, difference),
     )
 
@@ -220,6 +221,11 @@ def write_report(
         "repro.py": render_repro(outcome, shrunk.difference, known),
         "report.md": TEMPLATES.get_template("report.md.j2").render(context),
     }
+    return write_texts(folder, texts)
+
+
+def write_texts(folder: Path, texts: dict[str, str]) -> Path:
+    """Write the files of a folder, all of them or none; SlotcheckError when it cannot be written."""
     aside = folder.parent / f".{folder.name}.part"
     try:
         for name, text in texts.items():

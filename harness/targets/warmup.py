@@ -97,7 +97,7 @@ def _stand_in(setting: WarmupSetting) -> SimpleNamespace:
         model_state=SimpleNamespace(
             **({"max_encoder_len": setting.max_encoder_len} if setting.max_encoder_len else {})
         ),
-        vllm_config=SimpleNamespace(num_lookahead_tokens=setting.lookahead, is_mm_encoder_only=False),
+        vllm_config=SimpleNamespace(num_lookahead_tokens=setting.lookahead, is_mm_encoder_only=setting.mm_encoder_only),
         kv_connector=Connector(),
         kv_block_zeroer=Zeroer() if setting.zeroes_blocks else None,
         adaptive_verification=object() if setting.adaptive_verification else None,

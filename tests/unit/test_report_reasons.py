@@ -117,9 +117,9 @@ def test_a_place_is_found_in_the_class_that_defines_it(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)  # another test may have imported the real one
-    source._classes.cache_clear()
+    source._definitions.cache_clear()
 
     found = [str(source.locate("vllm/v1/a.py", name)) for name in ("B.f", "B.g", "C.f")]
-    source._classes.cache_clear()
+    source._definitions.cache_clear()
 
     assert ["vllm/v1/a.py:2: A.f", "vllm/v1/a.py: B.g", "vllm/v1/a.py: C.f"] == found
