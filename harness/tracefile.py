@@ -23,7 +23,7 @@ from oracle.budget import RuleTrace
 from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, MOST, Group
 from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
-from oracle.warmup import WARMUP_OPERATIONS, WarmupOperation, WarmupTrace
+from oracle.warmup import WARMUP_OPERATIONS, TraceOperation, WarmupTrace
 
 FORMAT = 1
 LEVELS = ("manager", "warmup", "rules")
@@ -83,7 +83,7 @@ def dumps(trace: AnyTrace) -> str:
         return f'{{\n "format": {FORMAT},\n "level": "rules",\n {json.dumps(name)}: {json.dumps(question)}\n}}\n'
     setting = CONVERTER.unstructure(trace.setting)
     groups = _lines(setting.pop("groups"), 3)
-    union: Any = WarmupOperation if isinstance(trace, WarmupTrace) else Operation
+    union: Any = TraceOperation if isinstance(trace, WarmupTrace) else Operation
     operations = _lines([CONVERTER.unstructure(one, unstructure_as=union) for one in trace.operations], 2)
     rest = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in setting.items())
     head = f' "format": {FORMAT},\n "level": {json.dumps(trace.level)}'

@@ -31,6 +31,8 @@ class Wrong:
 
 def check(setting: WarmupSetting, operation: Draft, draft: Drafter) -> Iterator[Wrong]:
     """Everything that is wrong on the first rank and the last, the first of each kind."""
+    if not drafting_groups(setting):
+        return
     part = step_of(setting, operation)
     rows = rows_of(setting, part, part.drafts + 1)
     told: set[tuple[str, str, int | None]] = set()

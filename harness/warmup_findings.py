@@ -27,9 +27,10 @@ def trace_of(finding: Finding) -> WarmupTrace:
 
 
 def _shown(finding: Finding) -> tuple[WarmupTrace, list[Difference]]:
+    """The trace, and what it shows of the finding, in the order of its patterns."""
     trace = trace_of(finding)
     found = run_warmups(trace, Warmup, options(ALL)).differences
-    return trace, [difference for difference in found if finding.fits(difference)]
+    return trace, [difference for match in finding.match for difference in found if match.fits(difference)]
 
 
 def reproduces(finding: Finding) -> bool:

@@ -17,12 +17,12 @@ from harness.targets.manager import Manager
 from harness.targets.warmup import functions
 from harness.warmups import WarmupOptions
 from oracle.trace import Difference
-from oracle.warmup import WarmupSetting, kernel_requests
+from oracle.warmup import Draft, WarmupTrace, kernel_requests
 
 NONE, SHARE, ALL = "none", "share", "all"
 KERNELS = (ALL, SHARE, NONE)
-#: of so many traces one has its kernels run
-ONE_IN = 24
+#: of so many traces one has its kernels run, of those with a draft step more
+ONE_IN, ONE_DRAFT_IN = 24, 8
 #: requests that a trace of the share has at most: the interpreter takes a millisecond for each and kernel
 FEW = 8
 
@@ -34,8 +34,9 @@ def options(kernels: str, declared: Callable[[Difference], bool] = lambda differ
     return plain if kernels == NONE else evolve(plain, make_tables=WorkerTables, draft=draft)
 
 
-def sampled(kernels: str, data: bytes, setting: WarmupSetting) -> bool:
+def sampled(kernels: str, data: bytes, trace: WarmupTrace) -> bool:
     """Whether the kernels of the trace with these packed bytes are run."""
     if kernels != SHARE:
         return kernels == ALL
-    return crc32(data) % ONE_IN == 0 and kernel_requests(setting) <= FEW
+    drafts = any(isinstance(operation, Draft) for operation in trace.operations)
+    return crc32(data) % (ONE_DRAFT_IN if drafts else ONE_IN) == 0 and kernel_requests(trace.setting) <= FEW

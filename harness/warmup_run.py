@@ -213,7 +213,7 @@ def run_shard(
         if note is not None:
             note.begin(result.traces, data, "scheduler")
         trace = decode(data)
-        chosen = sampled(kernels, data, trace.setting)
+        chosen = sampled(kernels, data, trace)
         outcome = run_warmups(trace, make_warmup, options if chosen else plain)
         result.traces += 1
         result.warmups += outcome.warmups

@@ -41,8 +41,9 @@ def rows_of(setting: WarmupSetting, part: Part, requests: int) -> list[Rows]:
     return [tuple(tuple(next(ids) for _ in range(length)) for length in lengths) for _ in range(requests)]
 
 
-def passes(setting: WarmupSetting, part: Part, rejected: int, constant: bool = False) -> list[Pass]:
-    """D1 to D8: the passes behind a step of which `rejected` drafts were refused. constant: D2, positions stay at v."""
+def passes(setting: WarmupSetting, part: Part, rejected: int) -> list[Pass]:
+    """D1 to D8: the passes behind a step of which `rejected` drafts were refused; D2 stays at v."""
+    constant = setting.method == "mtp_constant"
     drafts, valid = setting.num_speculative_tokens, part.end - 1 - rejected
     if setting.method in AUTOREGRESSIVE:
         first = Pass(FIRST, tuple(range(part.computed, valid + 1)), own=False)

@@ -105,7 +105,7 @@ WarmupOperation = Kernels | Mixed
 TraceOperation = Kernels | Mixed | Draft
 WARMUP_OPERATIONS: tuple[type, ...] = (Kernels, Mixed, Draft)
 #: methods whose drafter is in the V2 runner and makes positions or slots of its own; parallel drafting runs in V1
-AUTOREGRESSIVE = ("eagle", "eagle3", "mtp")
+AUTOREGRESSIVE = ("eagle", "eagle3", "mtp", "mtp_constant")
 DRAFTERS = (*AUTOREGRESSIVE, "draft_model", "dflash", "dspark", "dspark_fill_in")
 
 

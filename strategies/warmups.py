@@ -24,6 +24,7 @@ from oracle.groups import (
     Mamba,
     SlidingWindow,
     SlidingWindowMLA,
+    ceil_div,
 )
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS
@@ -61,7 +62,8 @@ KINDS: tuple[type[Group], ...] = (
 )
 GROUP_COUNTS = (1, 1, 1, 2, 2, 3, 4, 5)
 SEATS = (2, 1, 2, 3, 4, 5, 8, 16, 64, 256)
-DRAFTERS = tuple(sorted(key for key, row in METHODS.items() if key[0] != "none" and row.sampled == 1))
+_WITH_CODE = tuple((name, False) for name in WITH_CODE)
+DRAFTERS = (*(key for key, row in METHODS.items() if key[0] != "none" and row.sampled == 1), *_WITH_CODE * 3)
 FEATURES = (
     "speculation",
     "sharded",
@@ -95,7 +97,7 @@ def _longest(reader: Reader) -> int:
     if how == 0:
         return 512 + 8 * value
     if how == 1:
-        return 128 * (1 + value % 16)  # the worker's rows end where the model does
+        return 128 * (1 + value % 4)
     if how == 2:
         return 1 + value % 12
     if how < 6:
@@ -132,6 +134,8 @@ def read_setting(reader: Reader) -> tuple[WarmupSetting, set[str]]:
     """The setting that the first bytes stand for, and the features of its operations."""
     features = _features(reader)
     longest = _longest(reader)
+    if "drafter_step" in features and longest > 64:
+        longest = ceil_div(longest, 128) * 128  # the worker's rows end where the model does
     name, parallel, drafts = "none", False, 0
     drafter, count = DRAFTERS[reader.below(len(DRAFTERS))], 1 + reader.below(16)
     if "speculation" in features and "pooling" not in features:

@@ -52,7 +52,7 @@ def batch_arguments(setting: WarmupSetting, part: Part, rows: list[Rows], rank: 
 def run_call(method: str) -> tuple[str, dict[str, bool]]:
     """The function of `drafter_kernels` for a method, and its keywords."""
     if method in AUTOREGRESSIVE:
-        return "autoregressive", {}
+        return "autoregressive", {"advance": False} if method == "mtp_constant" else {}
     return ("draft_model", {}) if method == "draft_model" else ("query_pass", {"anchor": method == "dspark"})
 
 

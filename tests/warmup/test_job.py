@@ -40,7 +40,7 @@ def job(out: Path, **fields: Any) -> WarmupJob:
         options=options,
         name_of=lambda difference: difference.rule,
         hang_seconds=60.0,
-        dump=str,
+        kernels="none",
     )
     return evolve(base, **fields)
 
@@ -78,7 +78,7 @@ def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
     assert count >= 1
     assert "warmup/law/pool/state/connector off" in shrunk.difference.fingerprint
     assert shrunk.difference.fingerprint in (folder / "report.md").read_text(encoding="utf-8")
-    assert (folder / "trace.json").exists()
+    assert {"trace.json", "report.md", "repro.py"} == {path.name for path in folder.iterdir()}
 
 
 def test_process_that_dies_is_a_difference(tmp_path: Path) -> None:
