@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.findings import Declared, load
 from harness.targets.manager import Manager
 from harness.targets.warmup import Warmup, real_row_width
 from harness.warmup_run import canary_caught, run_shard
@@ -87,24 +88,9 @@ def test_row_widths_are_those_of_the_release() -> None:
     assert min(compared.values()) >= 5
 
 
-#: what 0.33.0 breaks: aspect, rule, sign -> the tags that it must carry
-KNOWN: dict[tuple[str, str, str], tuple[set[str], ...]] = {
-    ("columns", "W1", "more"): ({"dcp"},),
-    ("outcome", "W3", "fewer requests"): ({"dcp"},),
-    ("outcome", "W4", "skipped"): ({"dcp"},),
-    ("law", "rows", "past the row"): ({"dcp"},),
-    ("law", "rows", "past the row, past max_model_len"): (set(),),
-    ("law", "ids", "outside the pool"): ({"dcp"}, {"undersized pool"}, {"recycled"}),
-    ("nulls", "W1", "less"): (set(),),
-    ("law", "positions", "past max_model_len"): ({"kernels"}, {"mixed"}),
-    ("law", "state", "connector off"): ({"failed half-way", "kernels"}, {"kernels"}),
-    ("law", "budget", "draft rows"): ({"mixed"},),
-    ("outcome", "W3", "error:IndexError"): ({"no request"},),
-}
-
-
 def test_generated_warmups_differ_only_as_known() -> None:
     """500 traces, and every crossing often enough; the rate is one core's."""
+    known = Declared(load(), "0.33.0")
     start = time.process_time()
     found, reach, warmups = {}, Counter[str](), 0
     for shard in range(10):
@@ -115,14 +101,7 @@ def test_generated_warmups_differ_only_as_known() -> None:
         result.reach = reach
     rate = warmups / (time.process_time() - start) * 60
 
-    new = [
-        name
-        for name, one in found.items()
-        if not any(
-            needed <= set(one.difference.tags)
-            for needed in KNOWN.get((one.difference.aspect, one.difference.rule, one.difference.sign), ())
-        )
-    ]
+    new = [name for name, one in found.items() if not known(one.difference)]
     assert [] == new
     assert [] == result.missed()
     assert rate >= 1000
@@ -154,7 +133,7 @@ def test_known_defect_is_shrunk_and_explained() -> None:
     assert (FullAttention(block_size=1),) == shrunk.trace.setting.groups
     assert (2, 2) == (shrunk.trace.setting.dcp_size, shrunk.trace.setting.max_model_len)
     assert "0 prompt  0        0 + 2 + 0" in text(outcome)
-    assert "tokens_per_column = 1 (ours 2) would give 2" in text(outcome)
+    assert "tokens_per_column = 1 (ours 2) would give 2" in shrunk.difference.detail
 
 
 def test_columns_that_the_scheduler_would_hold_are_those_of_the_manager(release: Any) -> None:
