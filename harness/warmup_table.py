@@ -13,7 +13,7 @@ from harness.compare import show_row
 from harness.warmups import Entry, WarmupOutcome
 from oracle.slots import PAD, drafted, slot
 from oracle.trace import Difference
-from oracle.warmup import Draft, WarmupSetting
+from oracle.warmup import Draft, Mixed, WarmupOperation, WarmupSetting
 from oracle.warmup_laws import kind_of
 
 HEAD = (
@@ -55,6 +55,14 @@ def _slots(setting: WarmupSetting, entry: Entry) -> str:
 
     drafts = of(drafted(setting, part)) if group.drafts and setting.lookahead else ""
     return f"{of(range(part.computed, part.end))} | {drafts}" if drafts else of(range(part.computed, part.end))
+
+
+def in_words(operation: WarmupOperation) -> str:
+    """A warmup in words."""
+    name = "warmup_kernels"
+    if isinstance(operation, Mixed):
+        name = f"run_mixed_prefill_decode_warmup, num_tokens {operation.num_tokens}"
+    return f"{name}, call {operation.fail} of a worker function raises" if operation.fail else name
 
 
 def ranges(slots: list[int | None]) -> str:
@@ -103,7 +111,7 @@ def text(outcome: WarmupOutcome) -> str:
         if isinstance(operation, Draft):
             continue
         lines = [line for line, entry in zip(rows(outcome), outcome.entries, strict=True) if entry.operation == index]
-        said += [f"{index}. {operation}", *(aligned([HEAD, *lines]) if lines else ["nothing runs"]), ""]
+        said += [f"{index}. {in_words(operation)}", *(aligned([HEAD, *lines]) if lines else ["nothing runs"]), ""]
     return "\n".join(said)
 
 

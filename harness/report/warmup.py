@@ -16,7 +16,7 @@ from harness.report.warmup_judge import WarmupJudge, judge_of
 from harness.report.warmup_reasons import reason_of, title
 from harness.targets import source
 from harness.targets.specs import spec_arguments
-from harness.warmup_table import grid, markdown
+from harness.warmup_table import grid, in_words, markdown
 from harness.warmups import MakeWarmup, WarmupDifference, WarmupOptions, WarmupOutcome, run_warmups
 from oracle.trace import Difference
 from oracle.warmup import Draft, Mixed, Ran, TraceOperation, WarmupSetting, WarmupTrace
@@ -81,10 +81,7 @@ def operation_text(setting: WarmupSetting, operation: TraceOperation) -> str:
     """An operation in words."""
     if isinstance(operation, Draft):
         return warmup_draft.step_text(setting, operation)
-    name = "`warmup_kernels`"
-    if isinstance(operation, Mixed):
-        name = f"`run_mixed_prefill_decode_warmup`, num_tokens {operation.num_tokens}"
-    return f"{name}, call {operation.fail} of a worker function raises" if operation.fail else name
+    return in_words(operation)
 
 
 def _report(

@@ -132,7 +132,7 @@ def test_known_defect_is_shrunk_and_explained() -> None:
     assert shrunk.minimal
     assert (FullAttention(block_size=1),) == shrunk.trace.setting.groups
     assert (2, 2) == (shrunk.trace.setting.dcp_size, shrunk.trace.setting.max_model_len)
-    assert "0 prompt  0        0 + 2 + 0" in text(outcome)
+    assert "0 + 2 + 0                         2    0 full_attention  2           1        [1 2]" in text(outcome)
     assert "tokens_per_column = 1 (ours 2) would give 2" in shrunk.difference.detail
 
 
