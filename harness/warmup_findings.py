@@ -20,7 +20,7 @@ def declared(release: str | None) -> Declared:
 
 def trace_of(finding: Finding) -> WarmupTrace:
     """The shortest trace that shows it."""
-    trace = tracefile.read_any(finding.folder / "trace.json")
+    trace = tracefile.read_any(finding.file)
     if not isinstance(trace, WarmupTrace):
         raise FindingError(f"finding {finding.name} is of the warmup level, its trace.json is not")
     return trace
