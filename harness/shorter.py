@@ -8,6 +8,7 @@ from attrs import evolve
 
 from harness.candidates import Candidates, each, entries_of, replaced, with_operations, with_setting
 from oracle.groups import Mamba
+from oracle.setting import Setting
 from oracle.trace import Extend, GiveBack, Loaded, NewStep, Operation, Release, Resume, Settle, Trace
 
 #: operations between two steps that may go when the steps become one
@@ -114,7 +115,7 @@ def _merged(trace: Trace) -> Iterator[Trace | None]:
         for dropped in (between, [], *([k] for k in between)):
             gone: dict[int, tuple[Operation, ...]] = dict.fromkeys((*own, *dropped), ())
             for more in sorted({0, 1, two.new, resumed}):
-                for step in _sums(one, two):
+                for step in _sums(one, two, trace.setting):
                     for place in (i, j):
                         if first == i:
                             longer = evolve(step, prompt=step.prompt + more)
@@ -125,10 +126,12 @@ def _merged(trace: Trace) -> Iterator[Trace | None]:
         yield from _drafted(trace, i, one, j, two)
 
 
-def _sums(one: Extend, two: Extend) -> Iterator[Extend]:
-    """One step in place of two: of both, of the second one, of what the first one loads and both."""
+def _sums(one: Extend, two: Extend, setting: Setting) -> Iterator[Extend]:
+    """One step in place of two: both computed, the first one dropped or loaded, or what it loads computed too."""
     yield evolve(one, new=one.new + two.new)
     yield evolve(one, new=two.new)
+    if setting.kv_connector:
+        yield evolve(one, new=two.new, external=one.external + one.new)
     if one.external:
         yield evolve(one, new=one.new + two.new + one.external, external=0)
 

@@ -107,7 +107,7 @@ class Shrinker:
 
     def __init__(self, trace: Trace, difference: Difference, evaluate: Evaluate, max_tries: int) -> None:
         self.best = trace
-        self.difference = difference
+        self.found = self.difference = difference
         self.evaluate = evaluate
         self.max_tries = max_tries
         self.tries = 0
@@ -151,7 +151,7 @@ class Shrinker:
         self.seen.add(trace)
         self.tries += 1
         for difference in self.evaluate(trace):
-            if same_defect(self.difference, difference):
+            if same_defect(self.found, difference):
                 self.best, self.difference, self.rank = trace, difference, rank(trace)
                 return True
         return False

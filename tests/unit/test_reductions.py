@@ -68,6 +68,13 @@ def test_two_steps_become_one(operations, merged):
     assert trace(setting(), *merged) in proposed(merge_steps, trace(setting(), *operations))
 
 
+def test_a_step_becomes_a_load():
+    """What the first step computed is loaded in the second one."""
+    of = setting(kv_connector=True)
+
+    assert trace(of, ask(8, prompt=12, external=4)) in proposed(merge_steps, trace(of, *CHUNKS))
+
+
 def test_steps_become_drafts():
     """Two tokens of one step, one of them a draft that is accepted, in place of two steps; a state for it."""
     states = setting(Mamba(block_size=4))

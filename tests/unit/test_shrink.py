@@ -210,6 +210,18 @@ def test_a_known_cause_stays():
     assert [True, False] == [same_defect(known, evolve(SEEN, tags=tags)) for tags in (("adopted state",), ())]
 
 
+def test_a_situation_may_come_back():
+    """What is the same is judged by the difference as it was found, not by what it was last."""
+    plain, loaded = trace(setting(), ask(3, prompt=4)), trace(setting(), ask(1, prompt=3))
+    found = evolve(SEEN, tags=("loaded",))
+    shown = {plain: evolve(SEEN, tags=()), loaded: found}
+    shrinker = Shrinker(LONG, found, lambda candidate: [shown[candidate]] if candidate in shown else [], 100)
+    for candidate in shown:
+        shrinker._attempt(candidate)
+
+    assert (loaded, found) == (shrinker.best, shrinker.difference)
+
+
 def test_another_defect_on_the_way_is_not_taken():
     """A candidate that fails for another reason is no candidate."""
     other = evolve(SEEN, rule="A15", aspect="outcome")
