@@ -26,6 +26,8 @@ class AlignRows(Positional):
         self.alignment = group.checkpoint_alignment or 1
         self.hash_size = setting.hash_size
         self.scheduler_size = setting.scheduler_block_size
+        #: where the last checkpoint that was looked at lies, and the column that it would take
+        self.position = 0, 0
         self.only_last = setting.prefix_cache_retention_interval == 0
 
     def checkpoint(self, work: Work, end: int, row: list[int]) -> int:
@@ -33,7 +35,7 @@ class AlignRows(Positional):
         if not self.checkpoints:
             return 0
         start = work.loaded
-        position = max(0, (end - 1) // self.scheduler_size * self.scheduler_size)
+        position = self.inner_boundary(end)
         if position <= 0 or (self.only_last and end < max(work.prompt, work.tokens - 1)):
             return 0
         if start % self.hash_size or not start + self.hash_size <= position < end:
@@ -44,7 +46,12 @@ class AlignRows(Positional):
         if column <= (start - 1) // self.size:
             return 0
         scratch = not work.first and column >= len(row) - self.scratch
+        self.position = position, column
         return int(column >= len(row) or row[column] == 0 or scratch)
+
+    def inner_boundary(self, end: int) -> int:
+        """pos of A44: the last boundary inside a chunk that ends at `end` from which a request can resume; 0: none."""
+        return max(0, (end - 1) // self.scheduler_size * self.scheduler_size)
 
     def gate(self, work: Work, row: list[int]) -> int:
         """A47: at most the running state, a checkpoint and, on a first call, the scratch."""
@@ -67,10 +74,11 @@ class AlignRows(Positional):
         if work.first and work.external:
             dead = self.dead_columns(work.loaded)
             adopted = ceil_div(work.loaded, self.size) - dead
-            return adopted + self._fresh(work, [0] * dead + [-1] * adopted)
-        return self._fresh(work, row)
+            return adopted + self.fresh(work, [0] * dead + [-1] * adopted)
+        return self.fresh(work, row)
 
-    def _fresh(self, work: Work, row: list[int]) -> int:
+    def fresh(self, work: Work, row: list[int]) -> int:
+        """A45: blocks that the extension of `row` takes."""
         kappa = self.checkpoint(work, work.end, row)
         columns = ceil_div(work.end, self.size)
         length = len(row)

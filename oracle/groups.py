@@ -74,7 +74,8 @@ class Group:
 
     block_size: tokens a block (per rank). dcp_sharded: whether decode context parallelism spreads a column over the
     ranks. precision: element type of the cache; mixed precisions make fresh blocks be zeroed (A60). uniform_layers:
-    0 for a plain group, n to wrap n layers in `UniformTypeKVCacheSpecs` as the worker does (A48).
+    0 for a plain group, n to wrap n layers in `UniformTypeKVCacheSpecs` as the worker does (A48). eagle: the drafter
+    has a layer here (`is_eagle_group`), so its hits may lose their last unit.
     """
 
     kind: ClassVar[str]
@@ -85,11 +86,14 @@ class Group:
     recycles: ClassVar[bool] = False
     #: the drafter writes its KV in this group's blocks
     drafts: ClassVar[bool] = True
+    #: prefix caching knows its blocks
+    cacheable: ClassVar[bool] = True
 
     block_size: int = field(validator=at_least(1))
     dcp_sharded: bool = True
     precision: str = field(default="half", validator=one_of("half", "single"))
     uniform_layers: int = field(default=0, validator=at_least(0, FEW))
+    eagle: bool = False
 
     def tokens_per_column(self, dcp_size: int) -> int:
         """b: a sharded group keeps each position on one of `dcp_size` ranks (A62)."""
@@ -197,6 +201,7 @@ class CircularBuffer(Group):
     kind = "circular_buffer"
     positional = False
     drafts = False
+    cacheable = False
 
 
 @frozen(kw_only=True)

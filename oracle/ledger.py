@@ -17,6 +17,7 @@ from collections import deque
 
 from attrs import define, field
 
+from oracle.content import Content
 from oracle.groups import RSWA, CrossAttention, Mamba
 from oracle.setting import Setting
 from oracle.trace import Call, Extend, Loaded, Release, Resume, Rows, Settle
@@ -45,6 +46,12 @@ class Request:
     """Granted calls since the row began."""
     scheduled: bool = False
     """Part of the step that is being put together."""
+    content: Content | None = None
+    """What its tokens are; with caching on only."""
+    junction: int = 0
+    """J of its last lookup (P27)."""
+    found: int = 0
+    """Tokens that the hit brought of the load in progress."""
 
     @property
     def processed(self) -> int:

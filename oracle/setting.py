@@ -12,12 +12,16 @@ from attrs import field, frozen
 from oracle.errors import SettingError
 from oracle.groups import (
     FEW,
+    MLA,
     MOST,
+    RSWA,
     ChunkedLocal,
-    CircularBuffer,
     CrossAttention,
+    FullAttention,
     Group,
+    HiddenState,
     Mamba,
+    Sink,
     SlidingWindow,
     at_least,
     one_of,
@@ -37,6 +41,11 @@ class Setting:
     (None: unset, then max_model_len), max_encoder_len, hash_block_size (None: the largest size that divides every
     block), prefix_cache_retention_interval. in_flight_depth: steps scheduled whose output may be outstanding.
     kv_connector: requests may load external tokens, and blocks of a step in flight are freed later (S49).
+
+    With caching on: use_eagle: hits lose their last unit in the groups that the drafter has a layer in (in all, if none
+    is marked). num_hash_lookahead_tokens: tokens behind a boundary that its name also covers.
+    num_prefill_lookahead_tokens: a multi-module drafter may prefill all but one of them again. The last two are options
+    of the engine: stop at a junction inside a block, tell consumers what is cached.
     """
 
     groups: tuple[Group, ...]
@@ -56,13 +65,16 @@ class Setting:
     watermark: float = 0.0
     max_encoder_len: int = field(default=0, validator=at_least(0))
     kv_connector: bool = False
+    use_eagle: bool = False
+    num_hash_lookahead_tokens: int = field(default=0, validator=at_least(0))
+    num_prefill_lookahead_tokens: int = field(default=0, validator=at_least(0))
+    enable_mamba_shared_prefix_checkpoint: bool = False
+    enable_kv_cache_events: bool = False
     profile: str = field(default="scheduler", validator=one_of(*PROFILES))
 
     def __attrs_post_init__(self) -> None:
         if not self.groups:
             raise SettingError("groups must have at least one group, got none")
-        if self.enable_caching:
-            raise SettingError("enable_caching must be false: this version specifies the manager with caching off")
         if not 0 <= self.watermark < 1:
             raise SettingError(f"watermark must be in [0, 1), a share of the pool, got {self.watermark}")
         if self.num_speculative_tokens and self.method == "none":
@@ -74,6 +86,8 @@ class Setting:
             )
         self._check_groups()
         self._check_block_sizes()
+        if self.enable_caching:
+            self._check_caching()
 
     def _check_groups(self) -> None:
         cross = any(isinstance(group, CrossAttention) for group in self.groups)
@@ -127,9 +141,75 @@ class Setting:
             if columns % size:
                 raise SettingError(f"hash_block_size must divide every block size, {size} does not divide {columns}")
 
+    def _check_caching(self) -> None:
+        """What an engine with prefix caching cannot have (caching spec, section 12)."""
+        columns = self.cacheable_columns()
+        if not columns:
+            raise SettingError("enable_caching needs a group that can be cached, got rings alone")
+        if len(self.groups) == 1 and self.hash_size != columns[0]:
+            raise SettingError(f"hash_block_size of a single group must be its block size {columns[0]}")
+        if self.scheduler_block_size % self.hash_size:
+            raise SettingError(f"hash_block_size {self.hash_size} must divide {self.scheduler_block_size}")
+        if self.use_eagle and self.num_hash_lookahead_tokens:
+            raise SettingError("use_eagle and num_hash_lookahead_tokens exclude each other: one of them is enough")
+        if self.drop_groups and self.num_prefill_lookahead_tokens > self.scheduler_block_size:
+            raise SettingError(
+                f"num_prefill_lookahead_tokens must be at most {self.scheduler_block_size} (all block sizes' least "
+                f"common multiple), got {self.num_prefill_lookahead_tokens}"
+            )
+        states = {g.block_size for g in self.groups if isinstance(g, Mamba)}
+        if len(states) > 1:
+            raise SettingError(f"Mamba groups must have one block size with caching on, got {sorted(states)}")
+        for index, group in enumerate(self.groups):
+            if isinstance(group, (CrossAttention, Sink)) or (isinstance(group, Mamba) and group.mode != "align"):
+                mode = f" in mode {group.mode}" if isinstance(group, Mamba) else ""
+                raise SettingError(f"a {group.kind} group{mode} cannot be cached; set enable_caching to false")
+            if isinstance(group, ChunkedLocal) and (index in self.drop_groups or len(set(columns)) > 1):
+                raise SettingError("a chunked local group needs equal block sizes and no EAGLE drop to be cached")
+        self._check_retention()
+
+    def _check_retention(self) -> None:
+        interval = self.prefix_cache_retention_interval
+        sparse = any(isinstance(group, (SlidingWindow, Mamba)) for group in self.groups)
+        if interval and not sparse:
+            raise SettingError(
+                f"prefix_cache_retention_interval needs a window or a Mamba group, got {interval}; set it to 0 or null"
+            )
+        if interval is not None and (interval < 0 or interval % self.scheduler_block_size):
+            raise SettingError(
+                f"prefix_cache_retention_interval must be a multiple of {self.scheduler_block_size}, got {interval}"
+            )
+
     def cacheable_columns(self) -> tuple[int, ...]:
         """Tokens a column of every group that prefix caching knows (all but rings)."""
-        return tuple(g.tokens_per_column(self.dcp_size) for g in self.groups if not isinstance(g, CircularBuffer))
+        return tuple(g.tokens_per_column(self.dcp_size) for g in self.groups if g.cacheable)
+
+    @property
+    def drop_groups(self) -> frozenset[int]:
+        """Groups whose hits lose their last unit: those marked; all, if none is marked; none without `use_eagle`."""
+        if not self.use_eagle:
+            return frozenset()
+        marked = frozenset(index for index, group in enumerate(self.groups) if group.eagle)
+        return marked or frozenset(range(len(self.groups)))
+
+    @property
+    def fine_hits(self) -> bool:
+        """P24: hits may end inside a block, on a multiple of the hash size."""
+        if len(self.groups) < 2:
+            return False
+        size = self.hash_size
+        sharded = self.dcp_size > 1
+        states = [g for g in self.groups if isinstance(g, Mamba)]
+        others = [g for g in self.groups if g.cacheable and not isinstance(g, Mamba)]
+        return any(g.block_size > size or (sharded and g.block_size == size) for g in states) and all(
+            isinstance(g, (FullAttention, MLA, HiddenState, RSWA)) or g.tokens_per_column(self.dcp_size) == size
+            for g in others
+        )
+
+    @property
+    def hit_unit(self) -> int:
+        """a: every hit is a multiple of it (tokens)."""
+        return self.hash_size if self.fine_hits else self.scheduler_block_size
 
     @property
     def lookahead(self) -> int:

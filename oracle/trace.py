@@ -11,12 +11,16 @@ from typing import Protocol
 
 from attrs import define, fields, frozen
 
+from oracle.content import Content, Item
 from oracle.errors import SettingError
 from oracle.groups import MOST
 from oracle.setting import Setting
 
 Row = tuple[int, ...]
 Rows = tuple[Row, ...]
+Name = tuple[int, int]
+"""Of a cached block: its group, and the node of the content that it holds (`oracle.content`)."""
+Event = tuple[object, ...]
 
 # --------------------------------------------------------------------------------------------- operations
 
@@ -28,7 +32,11 @@ class Extend:
     Not frozen: one is made for each step.
 
     external: tokens that a connector loads (with new = 0: an async load). encoder: encoder tokens. lookahead: None for
-    the setting's own. The rest are the admission flags of `allocate_slots`.
+    the setting's own. The rest up to `skip_zeroing` are the admission flags of `allocate_slots`.
+
+    With caching on `new` and `external` are a wish, cut to what a scheduler would ask for; the first one of a request
+    also says what its content is (`oracle.content`): forks (positions), cache salt, adapter, items (identifier,
+    offset), and whether it may read the cache.
     """
 
     request: int
@@ -41,6 +49,11 @@ class Extend:
     reserved_blocks: int = 0
     has_scheduled_reqs: bool = True
     skip_zeroing: tuple[int, ...] = ()
+    forks: tuple[int, ...] = ()
+    salt: int = 0
+    adapter: int = 0
+    items: tuple[Item, ...] = ()
+    skip_lookup: bool = False
 
 
 @frozen(kw_only=True)
@@ -95,6 +108,30 @@ class NewStep:
     """The scheduler starts its next step: what was scheduled is launched, the zero list is drained."""
 
 
+@frozen(kw_only=True)
+class Lookup:
+    """What would a request of this content hit? Changes nothing. `bound`: at most so many tokens (None: tokens - 1)."""
+
+    tokens: int
+    forks: tuple[int, ...] = ()
+    salt: int = 0
+    adapter: int = 0
+    items: tuple[Item, ...] = ()
+    bound: int | None = None
+
+
+@frozen(kw_only=True)
+class Evict:
+    """These blocks lose their names, in use or not (`evict_blocks`)."""
+
+    blocks: tuple[int, ...]
+
+
+@frozen(kw_only=True)
+class Reset:
+    """No names are left, if nothing is in use (`reset_prefix_cache`)."""
+
+
 #: numbers of operations that have a least value other than 0; the rest must not be negative
 LEAST = {"tokens": 1}
 
@@ -113,8 +150,20 @@ def check_operation(operation: Operation) -> None:
             raise SettingError(f"{attribute.name} must be at most {MOST}, got {value}")
 
 
-Operation = Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep
-OPERATIONS: tuple[type, ...] = (Extend, Settle, Loaded, Release, GiveBack, Resume, Trim, NewStep)
+Operation = Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep | Lookup | Evict | Reset
+OPERATIONS: tuple[type, ...] = (
+    Extend,
+    Settle,
+    Loaded,
+    Release,
+    GiveBack,
+    Resume,
+    Trim,
+    NewStep,
+    Lookup,
+    Evict,
+    Reset,
+)
 
 
 @frozen(kw_only=True)
@@ -135,6 +184,7 @@ class Call:
 
     request: int
     computed: int
+    """Tokens that have K/V before this call, those of the hit included."""
     in_flight: int
     prompt: int
     tokens: int
@@ -149,6 +199,30 @@ class Call:
     reserved_blocks: int
     has_scheduled_reqs: bool
     skip_zeroing: tuple[int, ...]
+    local: int = 0
+    """Tokens of the prefix-cache hit that this call adopts."""
+    junction: int = 0
+    content: Content | None = None
+
+
+@frozen
+class Query:
+    """What a lookup asks for: the first `tokens` of a content, at most `bound` of them. `request` -1: nobody's."""
+
+    request: int
+    content: Content
+    tokens: int
+    bound: int
+    skip: bool = False
+
+
+@frozen
+class Hit:
+    """What a lookup finds: tokens, the junction (0: none), and per group the row that the request would begin with."""
+
+    tokens: int
+    junction: int
+    rows: Rows
 
 
 #: outcomes of a call; an error is "error:" and the exception's type
@@ -169,12 +243,31 @@ class Observation:
     free: int
 
 
+@define(slots=True)
+class Drained(Observation):
+    """What a step boundary shows with caching on: copies (source, target) in order, and the events since the last."""
+
+    copies: tuple[tuple[int, int], ...] = ()
+    events: tuple[Event, ...] = ()
+
+
 @frozen
 class Audit:
     """Everything: each live request's rows, and the free queue from its front."""
 
     rows: dict[int, Rows]
     free_order: Row
+
+
+@frozen
+class NamedAudit(Audit):
+    """And with caching on: references; of each cached block its first name, that one's reach (tokens) and its further
+    names; the copies of each name, oldest first.
+    """
+
+    references: Row
+    names: dict[int, tuple[Name, int, tuple[Name, ...]]]
+    copies: dict[Name, Row]
 
 
 class Target(Protocol):
@@ -193,15 +286,42 @@ class Target(Protocol):
     def audit(self) -> Audit: ...
 
 
+class CachingTarget(Target, Protocol):
+    """A party that also knows prefix caching."""
+
+    def lookup(self, query: Query) -> Hit: ...
+
+    def cut(self, request: int, tokens: int) -> None:
+        """The hit found last is cut to `tokens`, because a connector brings more than its tail (P44)."""
+
+    def publish(self, call: Call, tokens: int) -> Observation:
+        """Names for the first `tokens` of a request that has a row (P5)."""
+
+    def evict(self, blocks: Row) -> Observation: ...
+
+    def reset(self) -> Observation: ...
+
+
 #: what a target is asked
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
 
 # ----------------------------------------------------------------------------------------------- differences
 
 #: what is compared, from robust to strict
-ASPECTS = ("outcome", "columns", "nulls", "free", "ids", "order", "zeroing", "law")
-#: aspects of later levels, known by name so that a run can say that this version does not have them
-LATER_ASPECTS = ("hits", "copies", "hashes", "events")
+ASPECTS = (
+    "outcome",
+    "columns",
+    "nulls",
+    "free",
+    "hits",
+    "copies",
+    "ids",
+    "order",
+    "hashes",
+    "events",
+    "zeroing",
+    "law",
+)
 
 
 #: rules of differences that are no wrong answer but none: the call raised, or ended or blocked its process

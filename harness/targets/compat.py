@@ -132,7 +132,11 @@ def build_config(setting: Setting) -> Any:
     """The scheduler's `KVCacheConfig` of a setting, uniform-type groups unwrapped as the scheduler does (A48)."""
     interface = _module("kv_cache_interface")
     specs = [
-        interface.KVCacheGroupSpec(layer_names=[f"group.{n}"], kv_cache_spec=build_spec(group))
+        interface.KVCacheGroupSpec(
+            layer_names=[f"group.{n}"],
+            kv_cache_spec=build_spec(group),
+            **({"is_eagle_group": True} if group.eagle else {}),
+        )
         for n, group in enumerate(setting.groups)
     ]
     config_class = interface.KVCacheConfig
@@ -155,7 +159,11 @@ def manager_keywords(manager_class: Any, setting: Setting) -> dict[str, Any]:
             "max_in_flight_tokens": setting.max_in_flight_tokens,
             "max_num_batched_tokens": setting.max_in_flight_tokens,
             "enable_caching": setting.enable_caching,
-            "use_eagle": False,
+            "use_eagle": setting.use_eagle,
+            "num_hash_lookahead_tokens": setting.num_hash_lookahead_tokens,
+            "num_prefill_lookahead": setting.num_prefill_lookahead_tokens,
+            "enable_mamba_shared_prefix_checkpoint": setting.enable_mamba_shared_prefix_checkpoint,
+            "enable_kv_cache_events": setting.enable_kv_cache_events,
             "log_stats": False,
             "dcp_world_size": setting.dcp_size,
             "watermark": setting.watermark,
@@ -172,3 +180,19 @@ def manager_class() -> Any:
 def request_statuses() -> Any:
     """The installed release's `RequestStatus`."""
     return _module("request").RequestStatus
+
+
+def block_hasher(setting: Setting) -> Any:
+    """The release's function from a request to the block hashes that it does not have yet."""
+    utils = _module("core.kv_cache_utils")
+    hash_function = importlib.import_module("vllm.utils.hashing").sha256
+    arguments = [setting.hash_size, hash_function]
+    if setting.num_hash_lookahead_tokens:
+        arguments.append(setting.num_hash_lookahead_tokens)
+    return utils.get_request_block_hasher(*arguments)
+
+
+def split_hash(key: Any) -> tuple[int, bytes]:
+    """Group and hash of a key of the pool's map."""
+    utils = _module("core.kv_cache_utils")
+    return utils.get_group_id(key), utils.get_block_hash(key)

@@ -1,0 +1,112 @@
+"""Holds answers beside each other that only a manager with caching on gives: hits, drains, names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+
+from harness.compare import show_row
+from oracle.cached_allocator import CachingAllocator
+from oracle.trace import Audit, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
+
+
+def show_hit(hit: Hit) -> str:
+    """A hit as the specs write it."""
+    junction = f", junction {hit.junction}" if hit.junction else ""
+    return f"{hit.tokens} tokens{junction}: {' '.join(map(show_row, hit.rows))}"
+
+
+def hits(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, step: int) -> Difference | None:
+    """The difference of two lookups, with both explained class by class."""
+    if expected == observed:
+        return None
+    groups = oracle.setting.groups
+    rule, sign, group = "P22", "other", None
+    if expected.tokens != observed.tokens:
+        sign = "more" if observed.tokens > expected.tokens else "less"
+    elif expected.junction != observed.junction:
+        rule, sign = "P27", "more" if observed.junction > expected.junction else "less"
+    else:
+        group = next(i for i, (a, b) in enumerate(zip(expected.rows, observed.rows, strict=True)) if a != b)
+        rule = "P10"
+    return Difference(
+        aspect="hits",
+        step=step,
+        group=group,
+        kind=groups[group].kind if group is not None else "+".join(sorted({g.kind for g in groups})),
+        rule=rule,
+        sign=sign,
+        expected=show_hit(expected),
+        observed=show_hit(observed),
+        detail=explain(query, oracle),
+    )
+
+
+def explain(query: Query, oracle: CachingAllocator) -> str:
+    """The oracle's lookup, visit by visit."""
+    lines = []
+    for probe in oracle.probes(query):
+        kinds = ", ".join(f"group {group} ({oracle.setting.groups[group].kind})" for group in probe.groups)
+        drop = ", drops its last unit" if probe.dropped else ""
+        lines.append(f"{kinds}: at most {probe.bound}{drop} -> {probe.hit}: {probe.why}")
+    return "\n".join(lines)
+
+
+def _pool(aspect: str, step: int, rule: str, expected: object, observed: object) -> Difference:
+    return Difference(
+        aspect=aspect,
+        step=step,
+        group=None,
+        kind="pool",
+        rule=rule,
+        sign="other",
+        expected=str(expected),
+        observed=str(observed),
+    )
+
+
+def in_order(events: tuple[Event, ...]) -> list[Event]:
+    """Events, those removed one after the other sorted: a block's names go in no fixed order (P46)."""
+    ordered: list[Event] = []
+    for removed, run in groupby(events, lambda event: event[0] == "removed"):
+        ordered += sorted(run, key=repr) if removed else run
+    return ordered
+
+
+def drained(
+    expected: Observation, observed: Observation, aspects: Collection[str], step: int
+) -> Difference | None:
+    """The first difference of two step boundaries."""
+    assert isinstance(expected, Drained)
+    assert isinstance(observed, Drained)
+    if expected.copies != observed.copies and "copies" in aspects:
+        return _pool("copies", step, "P36", expected.copies, observed.copies)
+    if expected.new != observed.new and "zeroing" in aspects:
+        return _pool("zeroing", step, "A60", show_row(expected.new[0]), show_row(observed.new[0]))
+    if expected.free != observed.free and "free" in aspects:
+        return _pool("free", step, "A2", expected.free, observed.free)
+    if expected.events != observed.events and "events" in aspects:
+        ours, theirs = in_order(expected.events), in_order(observed.events)
+        for first, second in zip([*ours, None], [*theirs, None], strict=False):
+            if first != second:
+                return _pool("events", step, "P46", first, second)
+    return None
+
+
+def named(expected: Audit, observed: Audit, aspects: Collection[str], step: int) -> Difference | None:
+    """The first difference of two audits in what caching adds."""
+    if expected == observed or not ("hashes" in aspects):
+        return None
+    assert isinstance(expected, NamedAudit)
+    assert isinstance(observed, NamedAudit)
+    if expected.references != observed.references:
+        block = next(i for i, (a, b) in enumerate(zip(expected.references, observed.references, strict=True)) if a != b)
+        ours, theirs = (f"block {block}: {audit.references[block]} references" for audit in (expected, observed))
+        return _pool("hashes", step, "P15", ours, theirs)
+    for rule, look in (("P9", "names"), ("P10", "copies")):
+        first, second = getattr(expected, look), getattr(observed, look)
+        for key in sorted({*first, *second}):
+            if first.get(key) != second.get(key):
+                ours, theirs = (f"{look} of {key}: {found.get(key)}" for found in (first, second))
+                return _pool("hashes", step, rule, ours, theirs)
+    return None

@@ -1,0 +1,290 @@
+"""Runs one trace with prefix caching on: as `harness.replay`, with lookups, publications and step boundaries.
+
+What a scheduler does between two calls belongs to the trace here, because it decides what can be found: a first call is
+preceded by its lookup, an output that comes back publishes, and when a step is launched its copies are drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from harness import cached_compare, compare
+from harness.reach import Reach
+from harness.replay import HANDLERS, MakeTarget, Options, Replay
+from oracle.allocator import Allocator
+from oracle.cached_allocator import CachingAllocator
+from oracle.cached_ledger import CachingLedger
+from oracle.cached_memory import CachingMemory
+from oracle.setting import Setting
+from oracle.trace import (
+    GRANTED,
+    REFUSED,
+    CachingTarget,
+    Call,
+    Drained,
+    Evict,
+    Extend,
+    Hit,
+    Loaded,
+    Lookup,
+    NewStep,
+    Observation,
+    Operation,
+    Query,
+    Release,
+    Reset,
+    Resume,
+    Settle,
+)
+
+
+def new_replay(
+    setting: Setting,
+    make_target: MakeTarget | None,
+    options: Options,
+    reach: Reach | None = None,
+    oracle: Allocator | None = None,
+) -> Replay:
+    """The replay that a setting needs."""
+    kind = CachedReplay if setting.enable_caching else Replay
+    return kind(setting, make_target, options, reach, oracle)
+
+
+class CachedReplay(Replay):
+    """One trace with caching on, being run on a target beside the oracle."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        make_target: MakeTarget | None,
+        options: Options,
+        reach: Reach | None = None,
+        oracle: Allocator | None = None,
+    ) -> None:
+        super().__init__(setting, make_target, options, reach, oracle or CachingAllocator(setting))
+        self.ledger: CachingLedger = CachingLedger(setting)
+        if self.memory is not None:
+            note = self.broken.append
+            self.memory = CachingMemory(setting, lambda found, contents: note((found, tuple(sorted(contents.tags)))))
+        self.handlers: dict[type, Callable[..., None]] = {**HANDLERS, **CACHED_HANDLERS}
+
+    @property
+    def cached(self) -> CachingAllocator:
+        """The oracle."""
+        return cast("CachingAllocator", self.oracle)
+
+    @property
+    def real(self) -> CachingTarget | None:
+        """The target."""
+        return cast("CachingTarget | None", self.target)
+
+    def _handle(self, operation: Operation) -> None:
+        self.handlers[type(operation)](self, operation)
+
+    # ----------------------------------------------------------------------------------------- lookup
+
+    def _find(self, query: Query) -> Hit | None:
+        """What every party finds; None when the trace cannot go on."""
+        expected = seen = self.cached.lookup(query)
+        if self.real is not None:
+            seen = self.real.lookup(query)
+            if seen != expected and "hits" in self.aspects:
+                difference = cached_compare.hits(expected, seen, query, self.cached, self.ledger.index)
+                if difference is not None:
+                    if not self._differ(difference):
+                        return None
+                    self.cached.follow_hit(query, seen)
+        self.reach.found(self.setting, query, seen)
+        return seen
+
+    def _lookup(self, operation: Lookup) -> None:
+        query = self.ledger.probe(operation)
+        self._keep(operation, None, (), None, None)
+        if query is not None:
+            self._find(query)
+
+    # ----------------------------------------------------------------------------------------- extend
+
+    def _extend(self, operation: Extend) -> None:
+        ledger = self.ledger
+        request = ledger.asks(operation)
+        if request is None:
+            self._void(operation)
+            return
+        if ledger.starts_a_step(request):
+            self._boundary()
+            if self.over:
+                return
+        query = ledger.query(operation, request)
+        hit = None
+        if query is not None:
+            hit = self._find(query)
+            if hit is None:
+                return
+        call, local = ledger.resolve(operation, request, hit)
+        if call is None:
+            self._void(operation)
+            return
+        if hit is not None and local < hit.tokens:
+            self.cached.cut(call.request, local)
+            if self.real is not None:
+                self.real.cut(call.request, local)
+        self._ask(operation, call)
+
+    def _void(self, operation: Operation) -> None:
+        self.reach.hit("void")
+        self._keep(operation, None, (), None, None)
+
+    def _ask(self, operation: Extend, call: Call) -> None:
+        """Ask every party for the slots."""
+        ledger, oracle = self.ledger, self.oracle
+        before = self.rows.get(call.request, oracle.nothing)
+        seen = expected = oracle.extend(call)
+        observed = self.target.extend(call) if self.target is not None else None
+        self._keep(operation, call, before, expected, observed)
+        agreed_on = False
+        if observed is not None:
+            seen = observed
+            difference = self._hold(expected, observed, call, before)
+            if difference is not None:
+                agreed = self._differ(difference)
+                if not (agreed and expected.outcome == REFUSED and oracle.follow(call, observed.outcome) == observed):
+                    self.over = True
+                    return
+                agreed_on = True
+        self.rows[call.request] = seen.rows
+        self.reach.extend(oracle, call, seen, before)
+        if self.laws is not None:
+            self.laws.extended(ledger.index, call, seen, before)
+            if agreed_on:
+                self.laws.not_alone()
+        if seen.outcome != expected.outcome and not agreed_on:
+            self.over = True
+            return
+        if seen.outcome == GRANTED:
+            step = ledger.granted(call)
+            if step is not None:
+                step.rows = seen.rows
+            if isinstance(self.memory, CachingMemory):
+                self.memory.scheduled(call, ledger.requests[call.request], step, seen.rows)
+        elif seen.outcome == REFUSED:
+            ledger.refused()
+        else:
+            self.over = True
+
+    # ------------------------------------------------------------------------------------------ steps
+
+    def _boundary(self) -> tuple[Observation, Observation | None]:
+        """The step that was put together is launched: copies, zero list and events are drained."""
+        batch = self.ledger.open
+        self.ledger.launch()
+        expected = self.oracle.new_step()
+        observed = self.target.new_step() if self.target is not None else None
+        if observed is not None and observed != expected:
+            difference = cached_compare.drained(expected, observed, self.aspects, self.ledger.index)
+            if difference is not None:
+                self._differ(difference)
+        seen = observed or expected
+        assert isinstance(seen, Drained)
+        if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
+            self.memory.launched(batch, seen.copies)
+        self.reach.drained(self.setting, seen)
+        return expected, observed
+
+    def _new_step(self, operation: NewStep) -> None:
+        expected, observed = self._boundary()
+        self._keep(operation, None, (), expected, observed)
+
+    def _settle(self, operation: Settle) -> None:
+        if not self.ledger.launched:
+            self._boundary()
+            if self.over:
+                return
+        settled = self.ledger.settle(operation)
+        self._keep(operation, None, (), None, None)
+        if settled is None:
+            return
+        self.reach.settle(settled)
+        if self.memory is not None:
+            self.memory.settled(settled)
+        for request in self.ledger.publishes(settled):
+            self._publish(self.ledger.as_call(request), request.processed)
+
+    def _publish(self, call: Call, tokens: int) -> None:
+        expected = self.cached.publish(call, tokens)
+        if self.real is not None:
+            self._plain(expected, self.real.publish(call, tokens))
+
+    def _loaded(self, operation: Loaded) -> None:
+        request = self.ledger.requests.get(operation.request)
+        end = 0 if request is None else request.found + request.loading
+        result = self.ledger.loaded(operation)
+        if result == "failed":
+            self._free(operation, operation.request, False)
+        else:
+            self._keep(operation, None, (), None, None)
+        if result is not None:
+            self.reach.loaded(operation, result)
+        if result == "kept" and request is not None:
+            call = self.ledger.as_call(request)
+            call.computed = end
+            self._publish(call, end)
+
+    def _release(self, operation: Release) -> None:
+        if self.ledger.launches(operation):
+            self._boundary()
+            if self.over:
+                return
+        super()._release(operation)
+
+    def _evict(self, operation: Evict) -> None:
+        expected = self.cached.evict(operation.blocks)
+        observed = self.real.evict(operation.blocks) if self.real is not None else None
+        self._keep(operation, None, (), expected, observed)
+        self._plain(expected, observed)
+        self.reach.hit("evicted by id")
+
+    def _reset(self, operation: Reset) -> None:
+        expected = self.cached.reset()
+        observed = self.real.reset() if self.real is not None else None
+        self._keep(operation, None, (), expected, observed)
+        self._plain(expected, observed)
+        self.reach.hit(f"reset {expected.outcome}")
+
+    # ---------------------------------------------------------------------------------------- compare
+
+    def audit(self) -> None:
+        self.until_audit = self.options.audit_every
+        seen = self.oracle.audit()
+        if self.target is not None:
+            expected, seen = seen, self.target.audit()
+            difference = compare.audits(expected, seen, self.aspects, self.ledger.index) or cached_compare.named(
+                expected, seen, self.aspects, self.ledger.index
+            )
+            if difference is not None:
+                self._differ(difference)
+        if self.laws is not None:
+            self.laws.audited(self.ledger.index, seen)
+            self._laws_broken()
+
+    def finish(self) -> None:
+        """The end of the trace: what is in flight settles, everything is audited."""
+        while not self.over and (self.ledger.launched or self.ledger.open.steps):
+            self._settle(Settle())
+            self._laws_broken()
+        if not self.over:
+            self.audit()
+
+
+CACHED_HANDLERS: dict[type, Callable[..., None]] = {
+    Extend: CachedReplay._extend,  # noqa: SLF001  # the table belongs to the class
+    Settle: CachedReplay._settle,  # noqa: SLF001
+    Loaded: CachedReplay._loaded,  # noqa: SLF001
+    Release: CachedReplay._release,  # noqa: SLF001
+    NewStep: CachedReplay._new_step,  # noqa: SLF001
+    Resume: Replay._resume,  # noqa: SLF001
+    Lookup: CachedReplay._lookup,  # noqa: SLF001
+    Evict: CachedReplay._evict,  # noqa: SLF001
+    Reset: CachedReplay._reset,  # noqa: SLF001
+}

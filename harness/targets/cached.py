@@ -1,0 +1,184 @@
+"""The real `KVCacheManager` with prefix caching on, behind the protocol.
+
+Its hashes are the release's own, made from the tokens, salts, adapters and items of a trace's contents. To be compared
+they are translated into the nodes of the tree of contents; a hash that stands for two contents, or a content with two
+hashes, then shows as a difference of hits and names.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from harness.targets import compat
+from harness.targets.manager import BLOCK_ID, Manager, StubRequest
+from oracle.content import Content, item_length
+from oracle.setting import Setting
+from oracle.trace import DONE, Call, Drained, Event, Hit, Name, NamedAudit, Observation, Query, Row
+
+
+class CachedRequest(StubRequest):
+    """What the manager and the hasher read of a request with caching on."""
+
+    kv_cache_report_mode = "incremental"
+    prompt_embeds = None
+    session_id = None
+
+    def __init__(self, request_id: str, content: Content) -> None:
+        super().__init__(request_id)
+        self.content = content
+        self.all_token_ids = content.tokens
+        self.cache_salt = f"salt {content.salt}" if content.salt else None
+        self.lora_request = _adapter(content.adapter) if content.adapter else None
+        self.mm_features = [
+            SimpleNamespace(
+                identifier=f"item {identifier}",
+                mm_position=SimpleNamespace(offset=offset, length=item_length(identifier)),
+            )
+            for identifier, offset in content.items
+        ]
+
+
+def _adapter(number: int) -> Any:
+    """Two adapters share a name and differ in their path (P1)."""
+    name = f"adapter {(number + 1) // 2}"
+    return SimpleNamespace(name=name, lora_name=name, lora_path=f"path {number}", adapter_id=number)
+
+
+class CachingManager(Manager):
+    """A manager of the installed release, or of a fork, with caching on."""
+
+    def __init__(self, setting: Setting, manager_class: Any = None) -> None:
+        super().__init__(setting, manager_class)
+        self.hasher = compat.block_hasher(setting)
+        self.hash_size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
+        self.nodes: dict[Any, int] = {}
+        self.found: dict[int, Any] = {}
+
+    # -------------------------------------------------------------------------------------- requests
+
+    def _stub(self, request: int, content: Content) -> CachedRequest:
+        stub = self.stubs.get(request)
+        if stub is None:
+            stub = self.stubs[request] = CachedRequest(str(request), content)
+        assert isinstance(stub, CachedRequest)
+        return stub
+
+    def _know(self, stub: CachedRequest, tokens: int) -> None:
+        """The request has so many tokens now: hash what has become whole."""
+        stub.num_tokens = tokens
+        new = self.hasher(stub)
+        boundary = len(stub.block_hashes) * self.hash_size
+        for block_hash in new:
+            boundary += self.hash_size
+            node = stub.content.path[boundary + self.ahead]
+            self.nodes.setdefault(block_hash, node)
+            self.nodes.setdefault(int.from_bytes(block_hash, "big") & ((1 << 64) - 1), node)
+        stub.block_hashes.extend(new)
+
+    def lookup(self, query: Query) -> Hit:
+        if query.request < 0:
+            stub = CachedRequest("nobody", query.content)
+        else:
+            stub = self._stub(query.request, query.content)
+        stub.skip_reading_prefix_cache = query.skip
+        self._know(stub, query.tokens)
+        more = {} if query.bound == query.tokens - 1 else {"max_cache_hit_length": query.bound}
+        blocks, tokens, junction = self.manager.get_computed_blocks(stub, **more)
+        if query.request >= 0:
+            self.found[query.request] = blocks
+        return Hit(tokens, junction, tuple([tuple(map(BLOCK_ID, group)) for group in blocks.blocks]))
+
+    def cut(self, request: int, tokens: int) -> None:
+        self.found[request] = self.manager.truncate_computed_blocks(self.found[request], tokens)
+
+    def allocate(self, call: Call) -> Any:
+        assert call.content is not None
+        stub = self._stub(call.request, call.content)
+        stub.num_computed_tokens = call.computed - call.local
+        stub.num_in_flight_tokens = call.in_flight
+        stub.num_prompt_tokens = call.prompt
+        stub.shared_prefix_boundary = call.junction
+        self._know(stub, call.tokens)
+        stub.status = self.preempted if call.preempted else self.waiting if call.waiting else self.running
+        more = {"skip_zeroing_group_ids": call.skip_zeroing} if self.zeroing and call.skip_zeroing else {}
+        return self.manager.allocate_slots(
+            stub,
+            call.new,
+            num_new_computed_tokens=call.local,
+            new_computed_blocks=self.found[call.request] if call.local else None,
+            num_lookahead_tokens=call.lookahead,
+            num_external_computed_tokens=call.external,
+            delay_cache_blocks=call.new == 0,
+            full_sequence_must_fit=call.full_sequence_must_fit,
+            reserved_blocks=call.reserved_blocks,
+            has_scheduled_reqs=call.has_scheduled_reqs,
+            **more,
+        )
+
+    def publish(self, call: Call, tokens: int) -> Observation:
+        assert call.content is not None
+        stub = self._stub(call.request, call.content)
+        stub.num_computed_tokens = call.computed
+        stub.num_in_flight_tokens = call.in_flight
+        stub.num_prompt_tokens = call.prompt
+        stub.shared_prefix_boundary = call.junction
+        self._know(stub, call.tokens)
+        self.manager.cache_blocks(stub, tokens)
+        return Observation(DONE, self.nothing, self._rows(call.request), self._free())
+
+    # ------------------------------------------------------------------------------------------ other
+
+    def evict(self, blocks: Row) -> Observation:
+        self.manager.evict_blocks({block for block in blocks if 0 < block < self.limit})
+        return Observation(DONE, self.nothing, self.nothing, self._free())
+
+    def reset(self) -> Observation:
+        return Observation(str(self.manager.reset_prefix_cache()), self.nothing, self.nothing, self._free())
+
+    def new_step(self) -> Observation:
+        zeroed = tuple(self.manager.take_new_block_ids())
+        copies, retained = self.manager.take_kv_cache_block_copies()
+        self.pool.free_blocks(retained)
+        self.manager.new_step_starts()
+        pairs = tuple([(copy.src_block_id, copy.dst_block_id) for copy in copies])
+        events = tuple([self._event(event) for event in self.manager.take_events()])
+        return Drained(DONE, (zeroed,), self.nothing, self._free(), pairs, events)
+
+    def _event(self, event: Any) -> Event:
+        kind = type(event).__name__
+        if kind == "BlockStored":
+            parent = event.parent_block_hash
+            return (
+                "stored",
+                event.group_idx,
+                tuple([self.nodes.get(name, -1) for name in event.block_hashes]),
+                0 if parent is None else self.nodes.get(parent, -1),
+                event.block_size,
+                tuple(event.token_ids),
+            )
+        if kind == "BlockRemoved":
+            return ("removed", event.group_idx, *[self.nodes.get(name, -1) for name in event.block_hashes])
+        return ("cleared",) if kind == "AllBlocksCleared" else (kind,)
+
+    def _name(self, key: Any) -> Name:
+        group, block_hash = compat.split_hash(key)
+        return group, self.nodes.get(block_hash, -1)
+
+    def audit(self) -> NamedAudit:
+        seen = super().audit()
+        further = self.pool.cached_block_hashes_by_block
+        names = {
+            block.block_id: (
+                self._name(block.block_hash),
+                block.block_hash_num_tokens,
+                tuple(sorted(self._name(key) for key in further.get(block.block_id, ()))),
+            )
+            for block in self.pool.blocks
+            if block.block_hash is not None
+        }
+        copies = {}
+        for key, blocks in self.pool.cached_block_hash_to_block._cache.items():  # noqa: SLF001  # nothing else shows it
+            copies[self._name(key)] = tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,)
+        references = (0, *[block.ref_cnt for block in self.pool.blocks[1:]])
+        return NamedAudit(seen.rows, seen.free_order, references, names, copies)

@@ -1,0 +1,234 @@
+"""The oracle's allocator with prefix caching on (caching spec).
+
+The same order of work as with caching off; a first call begins with the hit that it found. What is new: blocks are
+shared and counted by references, a hit that ends inside a block is copied before it is written, and each granted call
+publishes names at its end.
+"""
+
+from __future__ import annotations
+
+from oracle.align import AlignRows
+from oracle.allocator import Allocator
+from oracle.cached_rows import begun, cached_rules_of, counted, gated
+from oracle.groups import Mamba
+from oracle.lookup import Finder, Probe
+from oracle.names import NamedPool
+from oracle.publication import Names, Progress, Publisher
+from oracle.reservation import Work, work_of
+from oracle.setting import Setting
+from oracle.trace import DONE, GRANTED, REFUSED, Call, Drained, Hit, Name, NamedAudit, Observation, Query, Row, Rows
+
+NOTHING_TO_DO = "error:ValueError"
+ALREADY_RUNNING = "error:AssertionError"
+
+
+class CachingAllocator(Allocator):
+    """Predicts what a manager with caching on does: rows, counts, order, hits, names, copies, events."""
+
+    pool: NamedPool  # type: ignore[assignment]  # keeps the same promises to the rules
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.rules = cached_rules_of(setting)
+        self.pool = NamedPool(setting.num_blocks, setting.enable_kv_cache_events)
+        self.finder = Finder(setting, self.pool)
+        self.publisher = Publisher(setting, self.pool)
+        self.states = [isinstance(group, Mamba) for group in setting.groups]
+        self.progress: dict[int, list[Progress]] = {}
+        self.found: dict[int, Hit] = {}
+        self.pending: list[list[tuple[int, int]]] = [[] for _ in setting.groups]
+
+    # ------------------------------------------------------------------------------------------ lookup
+
+    def lookup(self, query: Query) -> Hit:
+        """P16 to P27; what a request found is kept for its first call."""
+        hit = self.finder.find(query)
+        if query.request >= 0:
+            self.found[query.request] = hit
+        return hit
+
+    def probes(self, query: Query) -> list[Probe]:
+        """How the lookup goes, visit by visit."""
+        probes: list[Probe] = []
+        self.finder.find(query, probes)
+        return probes
+
+    def follow_hit(self, query: Query, hit: Hit) -> None:
+        """Go on as if `hit` had been found: a declared difference."""
+        if query.request >= 0:
+            self.found[query.request] = hit
+
+    def cut(self, request: int, tokens: int) -> None:
+        """P44."""
+        hit = self.found[request]
+        rows = [row[: tokens // rule.size] for row, rule in zip(hit.rows, self.rules, strict=True)]
+        self.found[request] = Hit(tokens, hit.junction, tuple(rows))
+
+    # ------------------------------------------------------------------------------------------- calls
+
+    def extend(self, call: Call, gate: bool = True, test: bool = True) -> Observation:
+        """One `allocate_slots` (A10 to A23, P36 to P42)."""
+        if call.new == 0 and call.external == 0 and call.local == 0:
+            return self._seen(NOTHING_TO_DO, self.nothing, self.rows.get(call.request))
+        rows = self.rows.get(call.request)
+        first = rows is None
+        if rows is None:
+            rows = [[] for _ in self.rules]
+        hits = self.found[call.request].rows if first and call.local else self.nothing
+        work = work_of(call, first, self.max_model_len)
+        kept_free = self.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0
+        copies = self._copies(call, hits)
+        groups = [*zip(self.rules, rows, hits, copies, strict=True)]
+        never = self.setting.num_blocks if self._too_early(hits) else 0  # P39
+        pool = self.pool
+        if call.full_sequence_must_fit and gate:
+            wanted = kept_free + never + sum(gated(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
+            if wanted > pool.free:
+                self.refused_by, self.short = "gate", wanted - pool.free
+                return self._seen(REFUSED, self.nothing, rows)
+        if not first:
+            for rule, row in zip(self.rules, rows, strict=True):
+                rule.remove(work, row, pool)
+        takes = sum(counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
+        free = pool.free
+        short = takes + never + kept_free + call.reserved_blocks - free
+        if takes > free or never or (short > 0 and test):
+            self.refused_by, self.short = "test", short
+            return self._seen(REFUSED, self.nothing, rows)
+        if call.external and not first and call.request not in self.adopted and self.adopts:
+            return self._seen(ALREADY_RUNNING, self.nothing, rows)
+        if first and (call.external or call.local):
+            self._begin(call, work, rows, hits)
+        progress = self.progress.setdefault(call.request, [Progress() for _ in self.rules])
+        if first:
+            self._published(call, rows, progress, copies)
+        new = [self._grow(index, work, row, progress[index], copies[index]) for index, row in enumerate(rows)]
+        if free - pool.free != takes:
+            raise AssertionError(f"the oracle counted {takes} blocks and took {free - pool.free} (A21)")
+        self.rows[call.request] = rows
+        if call.new:
+            self._publish(call, min(work.start + call.new, call.tokens), call.computed - call.local)
+        return Observation(GRANTED, tuple(new), tuple(map(tuple, rows)), pool.free)
+
+    def _too_early(self, hits: Rows) -> bool:
+        """P39: the state that the hit begins with is made, or copied, by this very step."""
+        for row, state in zip(hits, self.states, strict=True):
+            if state and row and self.pool.first_name(row[-1]) in self.publisher.fresh:
+                return True
+        return False
+
+    def _copies(self, call: Call, hits: Rows) -> list[int]:
+        """Per group 1 if the call first takes a block for a copy: for a reader (P36) or the owner (P37)."""
+        progress = self.progress.get(call.request)
+        if progress is not None and call.request in self.rows:
+            return [int(one.shared is not None) for one in progress]
+        return [int(bool(row) and call.local % rule.size > 0) for rule, row in zip(self.rules, hits, strict=True)]
+
+    def _begin(self, call: Call, work: Work, rows: list[list[int]], hits: Rows) -> None:
+        """P42, A18: the hits of all groups are touched before any group takes a block; then what is loaded."""
+        for rule, row, hit in zip(self.rules, rows, hits, strict=True):
+            if rule.adopts:
+                row += begun(rule, work, hit)
+                self.pool.touch(row)
+        if call.external:
+            for index, rule in enumerate(self.rules):
+                taken = rule.adopt(work, rows[index], self.pool)
+                if taken and self.zeroed[index] and index not in call.skip_zeroing:
+                    self.to_zero[index] += taken
+        if self.adopts:
+            self.adopted.add(call.request)
+
+    def _published(self, call: Call, rows: list[list[int]], progress: list[Progress], copies: list[int]) -> None:
+        """P42, P36: what a row begins with is not published again, but for the block that is copied."""
+        for index, rule in enumerate(self.rules):
+            if not rule.adopts or not (call.local or call.external):
+                continue
+            dead = rule.dead_columns(call.computed + call.external)
+            hit = self.found[call.request].rows[index] if call.local else ()
+            progress[index].columns = call.local // rule.size if copies[index] else max(dead, len(hit))
+            if copies[index]:
+                progress[index].shared = call.local // rule.size
+
+    def _grow(self, index: int, work: Work, row: list[int], progress: Progress, copies: int) -> Row:
+        """The copy's block first (P38), then the row's extension."""
+        rule, pool = self.rules[index], self.pool
+        added: list[int] = []
+        if copies:
+            assert progress.shared is not None
+            [block] = pool.take(1)
+            source = row[progress.shared]
+            self.pending[index].append((source, block))
+            if work.first:  # the request goes on in the copy; the source keeps the hit's reference
+                row[progress.shared] = block
+                pool.hold(block)
+                added.append(block)
+                if not self.states[index]:
+                    self.to_zero[index].append(block)
+            else:  # the names go to the copy, the request stays in its block
+                pool.move(source, block)
+                pool.hold(source)
+                name = pool.first_name(block)
+                if name is not None:
+                    self.publisher.fresh.add(name)
+            progress.shared = None
+        length = len(row)
+        taken = rule.extend(work, row, pool)
+        if taken and self.zeroed[index]:
+            self.to_zero[index] += taken
+        progress.checkpoint = rule.position if isinstance(rule, AlignRows) and rule.checkpointed else None
+        return (*added, *row[length:])
+
+    def _publish(self, call: Call, upto: int, computed: int) -> None:
+        assert call.content is not None
+        names = Names(call.content, call.tokens, call.prompt, computed, upto, call.junction)
+        self.publisher.publish(names, self.rows[call.request], self.progress[call.request])
+
+    def publish(self, call: Call, tokens: int) -> Observation:
+        """P5: after a load has ended, or an output has come back."""
+        if call.request in self.rows:
+            self._publish(call, tokens, call.computed)
+        return self._seen(DONE, self.nothing, self.rows.get(call.request))
+
+    def release(self, request: int, deferred: bool) -> Observation:
+        """A7, A8, P14."""
+        self.progress.pop(request, None)
+        return super().release(request, deferred)
+
+    # ------------------------------------------------------------------------------------------- other
+
+    def evict(self, blocks: Row) -> Observation:
+        """P11."""
+        self.pool.evict([block for block in blocks if 0 < block < self.setting.num_blocks])
+        return self._seen(DONE, self.nothing, None)
+
+    def reset(self) -> Observation:
+        """P12."""
+        return self._seen(str(self.pool.reset()), self.nothing, None)
+
+    def new_step(self) -> Observation:
+        """The step is launched: zero list, copies (their ends are given back), events; then the next one starts."""
+        drained = tuple(block for taken in self.to_zero for block in taken)
+        self.to_zero = [[] for _ in self.rules]
+        copies = tuple(pair for pairs in self.pending for pair in pairs)
+        self.pending = [[] for _ in self.rules]
+        self.pool.give([block for pair in copies for block in pair])
+        self.publisher.fresh.clear()
+        return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain())
+
+    def audit(self) -> NamedAudit:
+        """Everything."""
+        pool = self.pool
+        seen = super().audit()
+        return NamedAudit(
+            seen.rows,
+            seen.free_order,
+            tuple(pool.references),
+            {block: _shown(names) for block, names in sorted(pool.names.items())},
+            {name: tuple(copies) for name, copies in sorted(pool.copies.items())},
+        )
+
+
+def _shown(names: dict[Name, int]) -> tuple[Name, int, tuple[Name, ...]]:
+    """First name, its reach, further names."""
+    first, *further = names
+    return first, names[first], tuple(sorted(further))

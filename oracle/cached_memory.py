@@ -1,0 +1,133 @@
+"""The model of the physical cache with prefix caching on.
+
+It still knows no rule: not what a name is, nor when a block may be shared. A request that begins with a hit simply
+reads what is there, and what it reads must have been written for exactly its prefix, whoever wrote it. So identities
+are the nodes of the tree of contents, the same for all requests. New are the copies of blocks, which run before the
+forward pass of their step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from oracle.groups import Mamba
+from oracle.ledger import Batch, Request, Settled, Step
+from oracle.memory import COMPUTED, LOADED, Contents, Memory, Violation
+from oracle.setting import Setting
+from oracle.trace import Call, Rows
+
+HIT = frozenset({"hit"})
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+class CachingMemory(Memory):
+    """The physical cache under one trace with caching on."""
+
+    def __init__(self, setting: Setting, report: Callable[[Violation, Contents], None]) -> None:
+        super().__init__(setting, report)
+        #: copies of the steps that were launched and have not run, oldest first
+        self.copying: deque[tuple[Batch, Pairs]] = deque()
+        self.guesses = -1
+
+    # ---------------------------------------------------------------------------------- what happens
+
+    def scheduled(self, call: Call, request: Request, step: Step | None, rows: Rows) -> None:
+        contents = self.known.get(request)
+        if contents is None:
+            contents = self.known[request] = Contents(request, [])
+        contents.truth = _truth(request)
+        if request.calls == 1:
+            contents.rings, contents.states = {}, {}
+            contents.tags = (LOADED if call.external else COMPUTED) | (HIT if call.local else COMPUTED)
+            if call.local:
+                self._take_over(contents, call.local, rows)
+        if step is None:
+            self._bring(contents, call.computed, call.external, rows)
+            return
+        if call.in_flight == 0:
+            contents.done = call.computed + call.external
+
+    def launched(self, batch: Batch, copies: Pairs) -> None:
+        """A step begins to run."""
+        self.copying.append((batch, copies))
+
+    def settled(self, settled: Settled) -> None:
+        """A step has run: copies, loads, states taken over, all writes, all reads, states, the drafter."""
+        self._run_copies(settled.batch)
+        runs = [
+            (self.known[step.request], step, accepted)
+            for step, accepted in zip(settled.batch.steps, settled.accepted, strict=True)
+        ]
+        for contents, step, _ in runs:
+            contents.truth = _truth(step.request)
+            if step.external:
+                self._bring(contents, contents.done - step.external, step.external, step.rows)
+        if self.others:
+            for contents, step, _ in runs:
+                self._read_states(contents, step)
+        written = [self._write_step(contents, step, accepted) for contents, step, accepted in runs]
+        for (contents, step, _), values in zip(runs, written, strict=True):
+            self._read_target(contents, step, values)
+        for (contents, step, accepted), values in zip(runs, written, strict=True):
+            if self.others:
+                self._write_states(contents, step, accepted, values)
+            if self.lookahead:
+                self._draft(contents, step)
+            contents.done += step.new - step.drafts + accepted
+
+    # ------------------------------------------------------------------------------------------ parts
+
+    def _take_over(self, contents: Contents, hit: int, rows: Rows) -> None:
+        """Where the state after the hit lies."""
+        for group, kind in self.others:
+            if isinstance(kind, Mamba):
+                row, column = rows[group], (hit - 1) // self.sizes[group]
+                contents.states[group] = row[column] if column < len(row) else 0
+
+    def _run_copies(self, until: Batch) -> None:
+        while self.copying:
+            batch, copies = self.copying.popleft()
+            for source, target in copies:
+                owner = self.owner.get(source)
+                if owner is not None:
+                    self._page(target, owner)[:] = self.pages[owner][source]
+            if batch is until:
+                return
+
+    def _write_step(self, contents: Contents, step: Step, accepted: int) -> list[int]:
+        """The target writes its positions: what is true, and guesses for the drafts that were rejected."""
+        start = contents.done
+        good = step.new - step.drafts + accepted
+        written = contents.truth[start : start + good]
+        for _ in range(step.drafts - accepted):
+            written.append(self.guesses)
+            self.guesses -= 1
+        if not contents.tainted:
+            for group, _, _ in self.positional:
+                self._write(contents, step, group, start, written, "target")
+        return written
+
+    def _bring(self, contents: Contents, first: int, count: int, rows: Rows) -> None:
+        """The connector writes positions first .. first+count-1 to the blocks that the row holds."""
+        last = first + count
+        for group, kind in enumerate(self.setting.groups):
+            size, row = self.sizes[group], rows[group]
+            if kind.positional:
+                for column in range(first // size, min(len(row), -(-last // size))):
+                    if row[column]:
+                        begin, end = max(first, column * size), min(last, (column + 1) * size)
+                        page = self._page(row[column], group)
+                        page[begin - column * size : end - column * size] = contents.truth[begin:end]
+            elif isinstance(kind, Mamba):
+                column = (last - 1) // size
+                if column < len(row) and row[column]:
+                    self._page(row[column], group)[0] = contents.truth[last - 1]
+                    contents.states[group] = row[column]
+
+
+def _truth(request: Request) -> list[int]:
+    """The node of the prefix that ends with each of the request's tokens."""
+    assert request.content is not None
+    return request.content.path[1:]

@@ -1,0 +1,66 @@
+"""Where the scheduler ends a prefill chunk with Mamba align groups (P40; scheduling spec, S41).
+
+A state is saved at the end of a chunk, and one published for a position must stand after exactly that many tokens. So
+chunks end where a state is worth saving: at block borders, at the prompt's last boundary, at a junction.
+"""
+
+from __future__ import annotations
+
+from oracle.groups import Mamba
+from oracle.retention import resume_position
+from oracle.setting import Setting
+
+
+class Chunks:
+    """The chunk rule of one setting."""
+
+    def __init__(self, setting: Setting) -> None:
+        states = [group for group in setting.groups if isinstance(group, Mamba) and group.mode == "align"]
+        self.size = states[0].block_size if states else 0
+        self.hash_size = setting.hash_size
+        self.ahead, self.use_eagle = setting.num_hash_lookahead_tokens, setting.use_eagle
+        self.most = setting.max_num_batched_tokens
+        self.inner = bool(states) and setting.fine_hits and self.hash_size < self.size
+        self.checkpoints = bool(states) and all(group.checkpoint_blocks > 0 for group in states)
+        self.alignment = states[0].checkpoint_alignment if states else None
+        marked = any(group.eagle for group in setting.groups) or setting.use_eagle
+        again = setting.num_prefill_lookahead_tokens > 1
+        self.junctions = self.inner and setting.enable_mamba_shared_prefix_checkpoint and marked and not again
+
+    def end(self, start: int, end: int, prompt: int, tokens: int, junction: int) -> int:
+        """Where a chunk that begins at `start` and could go to `end` ends; `start` if it cannot be cut well."""
+        last = max(prompt, tokens - 1)
+        if not self.size or start >= last:
+            return end
+        size = self.size
+        saved_inside = self._saved_inside(start, end, last)
+        keep = 0 if saved_inside else resume_position(tokens, size, self.ahead, self.use_eagle)
+        if end < last:
+            aligned = end // size * size
+            if aligned > start or size <= self.most:
+                end = aligned
+        stops = [keep]
+        if start % size and not saved_inside:
+            stops.append((start // size + 1) * size)
+        if self.inner and not saved_inside:
+            tail = resume_position(prompt, self.hash_size, self.ahead, self.use_eagle)
+            if keep < tail < prompt:
+                stops.append(tail)
+        if start < junction < end:
+            exact = self.junctions and junction <= prompt
+            stops.append(junction if exact else start + (junction - start) // size * size)
+        return max(start, min((stop for stop in stops if start < stop < end), default=end))
+
+    def _saved_inside(self, start: int, end: int, last: int) -> bool:
+        """The chunk that ends the prefill saves its inner boundary by itself (A44)."""
+        if not self.checkpoints or self.alignment is None or end < last:
+            return False
+        unit = self.hash_size if self.inner else self.size
+        position = resume_position(last, unit, self.ahead, self.use_eagle)
+        return (
+            position > 0
+            and start % self.hash_size == 0
+            and start + self.hash_size <= position < end
+            and (position - start) % self.alignment == 0
+            and -(-end // self.size) - 2 > (start - 1) // self.size
+        )

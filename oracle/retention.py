@@ -1,0 +1,78 @@
+"""Which boundaries are worth a name (P28 to P31), and where a chunk may leave a state that others can resume from.
+
+Full attention and chunked local keep everything. A window or a state is of use only where a lookup can end: at the
+hit unit's multiples, and with a retention interval only at a tail per interval and where a replay resumes.
+"""
+
+from __future__ import annotations
+
+from oracle.groups import Group, Mamba, SlidingWindow, ceil_div
+from oracle.setting import Setting
+
+
+def resume_position(tokens: int, unit: int, lookahead: int, use_eagle: bool) -> int:
+    """pos of P34, A44: the last multiple of `unit` that a sequence of `tokens` tokens can resume from; 0: none.
+
+    The last token is computed again; with the drop a lookup may see all, and loses one unit.
+    """
+    if use_eagle:
+        return max(0, tokens // unit * unit - unit)
+    return max(0, (tokens - max(1, lookahead)) // unit * unit)
+
+
+def resume_points(setting: Setting, prompt: int, junction: int, drops: bool, size: int) -> list[int]:
+    """P29: tokens where a resend, an extension or a sibling resumes. `drops`: this group's class; `size`: its b."""
+    if setting.drop_groups:
+        unit = setting.scheduler_block_size
+        points = [max(0, tokens // unit * unit - unit) for tokens in (prompt - 1, prompt)]
+    else:
+        points = [prompt - 1]
+    if junction:
+        points.append(junction)
+        if drops:
+            points.append(junction - size)
+    return points
+
+
+def keeps(setting: Setting, group: Group, drops: bool, column: int, points: list[int]) -> bool:
+    """Whether a held column of the group gets a name (P7, P30, P31)."""
+    if isinstance(group, SlidingWindow):
+        return _keeps_window(setting, group, drops, column, points)
+    if isinstance(group, Mamba):
+        return _keeps_state(setting, group, column, points)
+    return True
+
+
+def _keeps_window(setting: Setting, group: SlidingWindow, drops: bool, column: int, points: list[int]) -> bool:
+    """P30: a whole window before each place where a hit may end, one block more where the last is dropped."""
+    size, unit, interval = group.tokens_per_column(setting.dcp_size), setting.hit_unit, _interval(setting)
+    extra = int(drops)
+    need = ceil_div(group.window - 1, size) + extra
+    if unit % size:
+        return True
+    segment = unit if interval is None else interval
+    if segment:
+        per = segment // size
+        if need >= per or (column >= extra and (column - extra) % per >= per - need):
+            return True
+    if interval is not None:
+        for point in points:
+            end = point // unit * unit // size + extra
+            if end - need <= column < end:
+                return True
+    return False
+
+
+def _keeps_state(setting: Setting, group: Mamba, column: int, points: list[int]) -> bool:
+    """P31: the state at the end of an interval, and where a replay resumes."""
+    size, interval = group.tokens_per_column(setting.dcp_size), _interval(setting)
+    if interval is None:
+        return True
+    if interval and (interval <= size or (column + 1) % (interval // size) == 0):
+        return True
+    return any(point // setting.hit_unit * setting.hit_unit // size - 1 == column for point in points)
+
+
+def _interval(setting: Setting) -> int | None:
+    """R (tokens): none is dense, 0 keeps resume points only."""
+    return setting.prefix_cache_retention_interval
