@@ -6,7 +6,6 @@ preceded by its lookup, an output that comes back publishes, and when a step is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 from harness import cached_compare, compare
@@ -14,14 +13,17 @@ from harness.reach import Reach
 from harness.replay import HANDLERS, MakeTarget, Options, Replay
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
+from oracle.cached_laws import CachingLaws
 from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
 from oracle.setting import Setting
 from oracle.trace import (
     GRANTED,
     REFUSED,
+    Audit,
     CachingTarget,
     Call,
+    Difference,
     Drained,
     Evict,
     Extend,
@@ -39,18 +41,6 @@ from oracle.trace import (
 )
 
 
-def new_replay(
-    setting: Setting,
-    make_target: MakeTarget | None,
-    options: Options,
-    reach: Reach | None = None,
-    oracle: Allocator | None = None,
-) -> Replay:
-    """The replay that a setting needs."""
-    kind = CachedReplay if setting.enable_caching else Replay
-    return kind(setting, make_target, options, reach, oracle)
-
-
 class CachedReplay(Replay):
     """One trace with caching on, being run on a target beside the oracle."""
 
@@ -63,11 +53,12 @@ class CachedReplay(Replay):
         oracle: Allocator | None = None,
     ) -> None:
         super().__init__(setting, make_target, options, reach, oracle or CachingAllocator(setting))
+        if self.laws is not None:
+            self.laws = CachingLaws(setting, self.laws.report)
         self.ledger: CachingLedger = CachingLedger(setting)
         if self.memory is not None:
             note = self.broken.append
             self.memory = CachingMemory(setting, lambda found, contents: note((found, tuple(sorted(contents.tags)))))
-        self.handlers: dict[type, Callable[..., None]] = {**HANDLERS, **CACHED_HANDLERS}
 
     @property
     def cached(self) -> CachingAllocator:
@@ -78,9 +69,6 @@ class CachedReplay(Replay):
     def real(self) -> CachingTarget | None:
         """The target."""
         return cast("CachingTarget | None", self.target)
-
-    def _handle(self, operation: Operation) -> None:
-        self.handlers[type(operation)](self, operation)
 
     # ----------------------------------------------------------------------------------------- lookup
 
@@ -236,7 +224,18 @@ class CachedReplay(Replay):
             self._boundary()
             if self.over:
                 return
+        scheduled = self.ledger.open.steps
         super()._release(operation)
+        if isinstance(self.memory, CachingMemory):
+            for step in scheduled:
+                if step not in self.ledger.open.steps and operation.preempt:
+                    self.memory.dropped(step)
+
+    def _laws_broken(self) -> None:
+        """A broken law ends the trace: what was not written is found by others, and broken again."""
+        broken = bool(self.broken)
+        super()._laws_broken()
+        self.over = self.over or broken
 
     def _evict(self, operation: Evict) -> None:
         expected = self.cached.evict(operation.blocks)
@@ -254,19 +253,11 @@ class CachedReplay(Replay):
 
     # ---------------------------------------------------------------------------------------- compare
 
-    def audit(self) -> None:
-        self.until_audit = self.options.audit_every
-        seen = self.oracle.audit()
-        if self.target is not None:
-            expected, seen = seen, self.target.audit()
-            difference = compare.audits(expected, seen, self.aspects, self.ledger.index) or cached_compare.named(
-                expected, seen, self.aspects, self.ledger.index
-            )
-            if difference is not None:
-                self._differ(difference)
-        if self.laws is not None:
-            self.laws.audited(self.ledger.index, seen)
-            self._laws_broken()
+    def _audits(self, expected: Audit, observed: Audit) -> Difference | None:
+        step = self.ledger.index
+        return compare.audits(expected, observed, self.aspects, step) or cached_compare.named(
+            expected, observed, self.aspects, step
+        )
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""
@@ -277,13 +268,13 @@ class CachedReplay(Replay):
             self.audit()
 
 
-CACHED_HANDLERS: dict[type, Callable[..., None]] = {
+CachedReplay.handlers = {
+    **HANDLERS,
     Extend: CachedReplay._extend,  # noqa: SLF001  # the table belongs to the class
     Settle: CachedReplay._settle,  # noqa: SLF001
     Loaded: CachedReplay._loaded,  # noqa: SLF001
     Release: CachedReplay._release,  # noqa: SLF001
     NewStep: CachedReplay._new_step,  # noqa: SLF001
-    Resume: Replay._resume,  # noqa: SLF001
     Lookup: CachedReplay._lookup,  # noqa: SLF001
     Evict: CachedReplay._evict,  # noqa: SLF001
     Reset: CachedReplay._reset,  # noqa: SLF001

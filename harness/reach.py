@@ -8,7 +8,7 @@ from oracle.allocator import Allocator
 from oracle.groups import ChunkedLocal, Mamba
 from oracle.ledger import Request, Settled
 from oracle.setting import Setting
-from oracle.trace import REFUSED, Call, Loaded, Observation, Release, Rows
+from oracle.trace import REFUSED, Call, Drained, Hit, Loaded, Observation, Query, Release, Rows
 
 #: crossings of the manager level and how often a run must meet each
 MINIMA: dict[str, int] = {
@@ -192,3 +192,15 @@ class Reach:
     def missed(self) -> list[str]:
         """The crossings that were not met often enough."""
         return [name for name, least in MINIMA.items() if self.counts[name] < least]
+
+    def found(self, setting: Setting, query: Query, hit: Hit) -> None:
+        """A lookup was answered."""
+        if query.request >= 0:
+            self.counts["hit" if hit.tokens else "miss"] += 1
+        else:
+            self.counts["lookup alone"] += 1
+
+    def drained(self, setting: Setting, seen: Drained) -> None:
+        """A step was launched with caching on."""
+        if seen.copies:
+            self.counts["copy"] += 1

@@ -9,6 +9,7 @@ there on the two states have nothing to do with each other. Without a target it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import ClassVar
 from functools import partial
 from types import SimpleNamespace
 from typing import cast
@@ -31,19 +32,23 @@ from oracle.trace import (
     Audit,
     Call,
     Difference,
+    Evict,
     Extend,
     GiveBack,
     Loaded,
+    Lookup,
     NewStep,
     Observation,
     Operation,
     Release,
+    Reset,
     Resume,
     Rows,
     Settle,
     Target,
     Trace,
     Trim,
+    methods_of,
 )
 
 MakeTarget = Callable[[Setting], Target]
@@ -99,13 +104,16 @@ def _answer(method: Callable[..., Observation | Audit], *arguments: object) -> O
         raise TargetRaised(f"{type(error).__name__}: {error}") from error
 
 
-def guarded(target: Target) -> Target:
+def guarded(target: Target, methods: tuple[str, ...] = METHODS) -> Target:
     """The target, with exceptions that cannot be taken for ours."""
-    return cast(Target, SimpleNamespace(**{name: partial(_answer, getattr(target, name)) for name in METHODS}))
+    return cast(Target, SimpleNamespace(**{name: partial(_answer, getattr(target, name)) for name in methods}))
 
 
 class Replay:
     """One trace being run on a target beside the oracle. `target` None: the oracle alone."""
+
+    #: what runs each operation; set below
+    handlers: ClassVar[dict[type, Callable[..., None]]]
 
     def __init__(
         self,
@@ -142,7 +150,7 @@ class Replay:
         self.target: Target | None = None
         if make_target is not None:
             try:
-                self.target = guarded(make_target(setting))
+                self.target = guarded(make_target(setting), methods_of(setting))
             except Exception as error:  # the target's own: whatever it raises is its answer
                 self._built(error)
 
@@ -226,7 +234,7 @@ class Replay:
         self.ledger.index = self.steps
         self.steps += 1
         try:
-            HANDLERS[type(operation)](self, operation)
+            self.handlers[type(operation)](self, operation)
         except TargetRaised as error:
             self._raised(error)
         if self.broken:
@@ -245,12 +253,15 @@ class Replay:
             except TargetRaised as error:
                 self._raised(error)
                 return
-            difference = compare.audits(expected, seen, self.aspects, self.ledger.index)
+            difference = self._audits(expected, seen)
             if difference is not None:
                 self._differ(difference)
         if self.laws is not None:
             self.laws.audited(self.ledger.index, seen)
             self._laws_broken()
+
+    def _audits(self, expected: Audit, observed: Audit) -> Difference | None:
+        return compare.audits(expected, observed, self.aspects, self.ledger.index)
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""
@@ -422,6 +433,10 @@ class Replay:
         if expected.new[0]:
             self.reach.hit("zero list")
 
+    def _nothing(self, operation: Operation) -> None:
+        """With caching off there is nothing to look up or to forget."""
+        self._keep(operation, None, (), None, None)
+
     def result(self) -> Outcome:
         """What came of it."""
         return Outcome(
@@ -442,18 +457,36 @@ HANDLERS: dict[type, Callable[..., None]] = {
     Resume: Replay._resume,  # noqa: SLF001
     Trim: Replay._trim,  # noqa: SLF001
     NewStep: Replay._new_step,  # noqa: SLF001
+    Lookup: Replay._nothing,  # noqa: SLF001
+    Evict: Replay._nothing,  # noqa: SLF001
+    Reset: Replay._nothing,  # noqa: SLF001
 }
+Replay.handlers = HANDLERS
+
+
+def new_replay(
+    setting: Setting,
+    make_target: MakeTarget | None,
+    options: Options,
+    reach: Reach | None = None,
+    oracle: Allocator | None = None,
+) -> Replay:
+    """The replay that a setting needs."""
+    from harness.cached_replay import CachedReplay  # it builds on this module
+
+    kind = CachedReplay if setting.enable_caching else Replay
+    return kind(setting, make_target, options, reach, oracle)
 
 
 def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, reach: Reach | None = None) -> Outcome:
     """Run a whole trace. A difference that an audit found is looked up again with an audit at each step."""
-    replay = Replay(trace.setting, make_target, options, reach)
+    replay = new_replay(trace.setting, make_target, options, reach)
     run_operations(replay, trace.operations)
     outcome = replay.result()
     found = outcome.differences
     if found and found[0].aspect in ("order", "ids", "law") and options.audit_every > 1:
         closer = Options(options.aspects, 1, options.declared, options.keep_entries, options.memory)
-        replay = Replay(trace.setting, make_target, closer)
+        replay = new_replay(trace.setting, make_target, closer)
         run_operations(replay, trace.operations)
         if replay.outcome_differences:
             outcome = replay.result()

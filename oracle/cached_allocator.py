@@ -225,6 +225,7 @@ class CachingAllocator(Allocator):
             tuple(pool.references),
             {block: _shown(names) for block, names in sorted(pool.names.items())},
             {name: tuple(copies) for name, copies in sorted(pool.copies.items())},
+            tuple(pair for pairs in self.pending for pair in pairs),
         )
 
 

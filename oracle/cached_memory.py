@@ -17,7 +17,7 @@ from oracle.memory import COMPUTED, LOADED, Contents, Memory, Violation
 from oracle.setting import Setting
 from oracle.trace import Call, Rows
 
-HIT = frozenset({"hit"})
+HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -30,6 +30,8 @@ class CachingMemory(Memory):
         #: copies of the steps that were launched and have not run, oldest first
         self.copying: deque[tuple[Batch, Pairs]] = deque()
         self.guesses = -1
+        #: blocks that a step would have written that was taken back before it was launched, until they are written
+        self.unwritten: set[int] = set()
 
     # ---------------------------------------------------------------------------------- what happens
 
@@ -52,6 +54,10 @@ class CachingMemory(Memory):
     def launched(self, batch: Batch, copies: Pairs) -> None:
         """A step begins to run."""
         self.copying.append((batch, copies))
+
+    def dropped(self, step: Step) -> None:
+        """A scheduled step was taken back, because its request was preempted in the same pass."""
+        self.unwritten.update(block for row in step.rows for block in row if block)
 
     def settled(self, settled: Settled) -> None:
         """A step has run: copies, loads, states taken over, all writes, all reads, states, the drafter."""
@@ -78,6 +84,15 @@ class CachingMemory(Memory):
             contents.done += step.new - step.drafts + accepted
 
     # ------------------------------------------------------------------------------------------ parts
+
+    def _page(self, block: int, group: int) -> list[int]:
+        self.unwritten.discard(block)
+        return super()._page(block, group)
+
+    def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
+        if self.unwritten.intersection(step.rows[group]):
+            contents.tags = contents.tags | DROPPED
+        super()._wrong(contents, step, group, law, what, text)
 
     def _take_over(self, contents: Contents, hit: int, rows: Rows) -> None:
         """Where the state after the hit lies."""

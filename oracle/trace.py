@@ -262,12 +262,13 @@ class Audit:
 @frozen
 class NamedAudit(Audit):
     """And with caching on: references; of each cached block its first name, that one's reach (tokens) and its further
-    names; the copies of each name, oldest first.
+    names; the copies of each name, oldest first; the copies of blocks that were queued and not drained.
     """
 
     references: Row
     names: dict[int, tuple[Name, int, tuple[Name, ...]]]
     copies: dict[Name, Row]
+    pending: tuple[tuple[int, int], ...]
 
 
 class Target(Protocol):
@@ -304,6 +305,8 @@ class CachingTarget(Target, Protocol):
 
 #: what a target is asked
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
+#: and with caching on
+CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset")
 
 # ----------------------------------------------------------------------------------------------- differences
 
@@ -354,3 +357,8 @@ class Difference:
         """Groups the differences that one defect makes: level, aspect, kind, rule, sign, situation."""
         parts = [self.level, self.aspect, self.kind, self.rule, self.sign, *self.tags]
         return "/".join(parts)
+
+
+def methods_of(setting: Setting) -> tuple[str, ...]:
+    """The names of what a party of this setting answers."""
+    return CACHING_METHODS if setting.enable_caching else METHODS

@@ -36,7 +36,7 @@ NOTHING_ACCEPTED, NEW_STEP, GIVE_BACK = Settle(), NewStep(), GiveBack()
 Decode = Callable[["Operations", "Reader", Ledger], "Operation | None"]
 
 
-def _spread(weights: Iterable[tuple[Decode, int]]) -> tuple[Decode, ...]:
+def spread(weights: Iterable[tuple[Decode, int]]) -> tuple[Decode, ...]:
     """Each choice as often as its weight, so that a byte picks one."""
     return tuple(decode for decode, weight in weights for _ in range(weight))
 
@@ -81,8 +81,8 @@ class Operations:
             more.append((Operations._give_back, 2))
         if setting.profile == "hostile":
             more.append((Operations._wild, 6))
-        self.menu = _spread((*usual, *more))
-        self.short = _spread((*short, *more))
+        self.menu = spread((*usual, *more))
+        self.short = spread((*short, *more))
         self.speculates = setting.num_speculative_tokens > 0
         self.drafts = (setting.num_speculative_tokens,) * 3 + (0, 1)
 

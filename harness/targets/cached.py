@@ -181,4 +181,11 @@ class CachingManager(Manager):
         for key, blocks in self.pool.cached_block_hash_to_block._cache.items():  # noqa: SLF001  # nothing else shows it
             copies[self._name(key)] = tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,)
         references = (0, *[block.ref_cnt for block in self.pool.blocks[1:]])
-        return NamedAudit(seen.rows, seen.free_order, references, names, copies)
+        pending = tuple(
+            [
+                (source.block_id, target.block_id)
+                for single in self.manager.coordinator.single_type_managers
+                for source, target in single._pending_cow_copies  # noqa: SLF001  # taking them would clear them
+            ]
+        )
+        return NamedAudit(seen.rows, seen.free_order, references, names, copies, pending)
