@@ -42,6 +42,26 @@ def hits(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, s
     )
 
 
+def lookup_raised(
+    error: Exception, query: Query, expected: Hit, oracle: CachingAllocator, step: int
+) -> Difference:
+    """A lookup that gave no answer."""
+    groups = oracle.setting.groups
+    known = len(oracle.finder.nodes(query)) * oracle.setting.hash_size
+    return Difference(
+        aspect="hits",
+        step=step,
+        group=None,
+        kind="+".join(sorted({g.kind for g in groups})),
+        rule="P3",
+        sign=f"error:{type(error.__cause__).__name__}",
+        expected=show_hit(expected),
+        observed=str(error),
+        detail=explain(query, oracle),
+        tags=("past the known boundaries",) if query.bound // oracle.setting.hash_size * oracle.setting.hash_size > known else (),
+    )
+
+
 def explain(query: Query, oracle: CachingAllocator) -> str:
     """The oracle's lookup, visit by visit."""
     lines = []

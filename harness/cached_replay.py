@@ -10,7 +10,7 @@ from typing import cast
 
 from harness import cached_compare, compare
 from harness.reach import Reach
-from harness.replay import HANDLERS, MakeTarget, Options, Replay
+from harness.replay import HANDLERS, MakeTarget, Options, Replay, TargetRaised
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.cached_laws import CachingLaws
@@ -76,11 +76,17 @@ class CachedReplay(Replay):
         """What every party finds; None when the trace cannot go on."""
         expected = seen = self.cached.lookup(query)
         if self.real is not None:
-            seen = self.real.lookup(query)
+            try:
+                seen = self.real.lookup(query)
+            except TargetRaised as error:
+                self._differ(cached_compare.lookup_raised(error, query, expected, self.cached, self.ledger.index))
+                self.over = True
+                return None
             if seen != expected and "hits" in self.aspects:
                 difference = cached_compare.hits(expected, seen, query, self.cached, self.ledger.index)
                 if difference is not None:
                     if not self._differ(difference):
+                        self.over = True
                         return None
                     self.cached.follow_hit(query, seen)
         self.reach.found(self.setting, query, seen)

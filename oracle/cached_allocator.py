@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
-from oracle.cached_rows import begun, cached_rules_of, counted, gated
+from oracle.cached_rows import begun, cached_rules_of, counted, gated, spared
 from oracle.groups import Mamba
 from oracle.lookup import Finder, Probe
 from oracle.names import NamedPool
@@ -90,6 +90,7 @@ class CachingAllocator(Allocator):
             for rule, row in zip(self.rules, rows, strict=True):
                 rule.remove(work, row, pool)
         takes = sum(counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
+        unused = sum(spared(rule, work, hit, pool) for rule, _, hit, _ in groups)
         free = pool.free
         short = takes + never + kept_free + call.reserved_blocks - free
         if takes > free or never or (short > 0 and test):
@@ -103,7 +104,7 @@ class CachingAllocator(Allocator):
         if first:
             self._published(call, rows, progress, copies)
         new = [self._grow(index, work, row, progress[index], copies[index]) for index, row in enumerate(rows)]
-        if free - pool.free != takes:
+        if free - pool.free != takes - unused:
             raise AssertionError(f"the oracle counted {takes} blocks and took {free - pool.free} (A21)")
         self.rows[call.request] = rows
         if call.new:

@@ -108,6 +108,8 @@ class CachingMemory(Memory):
                 owner = self.owner.get(source)
                 if owner is not None:
                     self._page(target, owner)[:] = self.pages[owner][source]
+                if source in self.unwritten:
+                    self.unwritten.add(target)
             if batch is until:
                 return
 
@@ -123,6 +125,50 @@ class CachingMemory(Memory):
             for group, _, _ in self.positional:
                 self._write(contents, step, group, start, written, "target")
         return written
+
+    def _write_mamba(
+        self, contents: Contents, step: Step, group: int, kind: Mamba, accepted: int, written: list[int]
+    ) -> None:
+        super()._write_mamba(contents, step, group, kind, accepted, written)
+        if self.setting.num_speculative_tokens:
+            self._settle_border(contents, step, group, accepted, written)
+        if not kind.checkpoint_blocks or kind.checkpoint_alignment is None or step.new - step.drafts < 2:
+            return
+        start, end, row = contents.done, contents.done + step.new, step.rows[group]
+        position, column = self._exported(start, end, self.sizes[group], kind.checkpoint_alignment)
+        if position and column < len(row) and row[column]:
+            self._page(row[column], group)[0] = written[position - start - 1]
+
+    def _settle_border(
+        self, contents: Contents, step: Step, group: int, accepted: int, written: list[int]
+    ) -> None:
+        """With drafts the worker copies the accepted state of a border that was passed to the border's own column."""
+        size, row = self.sizes[group], step.rows[group]
+        running = contents.done + step.new - step.drafts
+        border = (running + accepted) // size * size
+        column = border // size - 1
+        if border < running or column >= len(row) or not row[column]:
+            return
+        self._page(row[column], group)[0] = written[border - contents.done - 1]
+        if column == -(-(contents.done + step.new) // size) - 1:
+            contents.states[group] = row[column]
+
+    def _exported(self, start: int, end: int, size: int, alignment: int) -> tuple[int, int]:
+        """Position and column of the state that a backend also saves in a chunk of a prefill; position 0: none.
+
+        From the backend's side: the last position that a later request can resume from, where the chunk's kernel can
+        cut, in a column of its own between the start state's and the running state's.
+        """
+        setting = self.setting
+        unit = setting.hit_unit
+        if setting.use_eagle:
+            position = end // unit * unit - unit
+        else:
+            position = (end - max(1, setting.num_hash_lookahead_tokens)) // unit * unit
+        column = -(-end // size) - 2
+        cut = start % setting.hash_size == 0 and (position - start) % alignment == 0
+        apart = column > (start - 1) // size and start + setting.hash_size <= position < end
+        return (position, column) if cut and apart and position > 0 else (0, 0)
 
     def _bring(self, contents: Contents, first: int, count: int, rows: Rows) -> None:
         """The connector writes positions first .. first+count-1 to the blocks that the row holds."""

@@ -53,12 +53,26 @@ def grows(rule: Positional, work: Work, row: list[int]) -> int:
     return max(0, ceil_div(work.need, rule.size) + rule.more - len(row))
 
 
+def _free(rule: Positional, start: list[int], hits: tuple[int, ...], pool: NamedPool) -> int:
+    """P41: hit blocks that leave the free queue; of Mamba also a hit state that a load has made superfluous."""
+    shown = hits if isinstance(rule, AlignRows) else start
+    return sum(1 for block in shown if block and not pool.references[block])
+
+
+def spared(rule: Positional, work: Work, hits: tuple[int, ...], pool: NamedPool) -> int:
+    """Blocks that P41 counts and nobody takes: a hit state that a load has made superfluous."""
+    if not work.first or not rule.adopts:
+        return 0
+    start = begun(rule, work, hits)
+    return _free(rule, start, hits, pool) - sum(1 for block in start if block and not pool.references[block])
+
+
 def counted(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int, pool: NamedPool) -> int:
     """P41: blocks that the call takes out of the free queue. `copies`: 1 if it first takes one for a copy."""
     if not work.first or not rule.adopts:
         return rule.count(work, row) + copies
     start = begun(rule, work, hits)
-    free = sum(1 for block in start if block and not pool.references[block])
+    free = _free(rule, start, hits, pool)
     loaded = loads(rule, work, start)
     return free + loaded + grows(rule, work, start + [-1] * loaded) + copies
 
@@ -68,7 +82,7 @@ def gated(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], c
     if not work.first or not any(hits):
         return rule.gate(work, row) + copies
     start = begun(rule, work, hits)
-    free = sum(1 for block in start if block and not pool.references[block])
+    free = _free(rule, start, hits, pool)
     if isinstance(rule, AlignRows):
         return rule.gate(work, list(hits)) + free + copies
     columns = ceil_div(min(work.tokens, rule.max_model_len), rule.size) + rule.more

@@ -163,7 +163,7 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
         "prefix_cache_retention_interval": None,
     }
     if not more["use_eagle"] and "ahead" in features and "connector" not in features:
-        more["num_hash_lookahead_tokens"] = 1 + ahead % 3
+        more["num_hash_lookahead_tokens"] = more["num_prefill_lookahead_tokens"] = min(1 + ahead % 3, whole)
     sparse = any(isinstance(group, (SlidingWindow, Mamba)) for group in groups)
     interval = (0, whole, 0, 2 * whole, 3 * whole)[reader.below(5)]
     if "retention" in features:
