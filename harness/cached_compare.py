@@ -39,7 +39,17 @@ def hits(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, s
         expected=show_hit(expected),
         observed=show_hit(observed),
         detail=explain(query, oracle),
+        tags=_cause(expected, observed, query, oracle),
     )
+
+
+def _cause(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator) -> tuple[str, ...]:
+    """The known miss that explains a hit, if one does: its name becomes part of the fingerprint."""
+    if len(oracle.finder.classes) == 1 and oracle.finder.classes[0].drops:
+        without = oracle.finder.find(query, margin=False)
+        if observed == without:
+            return ("no margin",)
+    return ()
 
 
 def lookup_raised(
@@ -58,7 +68,7 @@ def lookup_raised(
         expected=show_hit(expected),
         observed=str(error),
         detail=explain(query, oracle),
-        tags=("past the known boundaries",) if query.bound // oracle.setting.hash_size * oracle.setting.hash_size > known else (),
+        tags=("past the known boundaries",) if query.bound - query.bound % oracle.setting.hash_size > known else (),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from attrs import evolve
+
 from harness import cached_compare, compare
 from harness.reach import Reach
 from harness.replay import HANDLERS, MakeTarget, Options, Replay, TargetRaised
@@ -134,6 +136,7 @@ class CachedReplay(Replay):
         """Ask every party for the slots."""
         ledger, oracle = self.ledger, self.oracle
         before = self.rows.get(call.request, oracle.nothing)
+        owed = self.cached.owes_a_copy(call.request)
         seen = expected = oracle.extend(call)
         observed = self.target.extend(call) if self.target is not None else None
         self._keep(operation, call, before, expected, observed)
@@ -141,6 +144,8 @@ class CachedReplay(Replay):
         if observed is not None:
             seen = observed
             difference = self._hold(expected, observed, call, before)
+            if difference is not None and owed and observed.outcome.startswith("error:"):
+                difference = evolve(difference, tags=("copy owed",))
             if difference is not None:
                 agreed = self._differ(difference)
                 if not (agreed and expected.outcome == REFUSED and oracle.follow(call, observed.outcome) == observed):

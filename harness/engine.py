@@ -35,8 +35,8 @@ from harness.shrink import Shrunk, shrink
 from harness.worker import Found, Journal, ShardResult, run_shard
 from oracle.trace import Difference
 
-#: every fifth shard does what no scheduler does
-HOSTILE_EVERY = 5
+#: what the shards of a run have, in turn: one in five does what no scheduler does, two in five have caching on
+TURNS = ("scheduler", "caching", "scheduler", "caching", "hostile")
 #: workers that may be lost before the run ends: a target that kills its process in every shard has been understood
 MAX_LOST = 10
 #: a hang takes a minute where a crash takes none: three of them are enough
@@ -92,7 +92,7 @@ class RunResult:
 
 def profile_of(shard: int) -> str:
     """Which traces a shard has."""
-    return "hostile" if shard % HOSTILE_EVERY == HOSTILE_EVERY - 1 else "scheduler"
+    return TURNS[shard % len(TURNS)]
 
 
 @define(eq=False)

@@ -14,18 +14,19 @@ from typing import Any
 
 from attrs import define
 
-from harness import compare
+from harness import cached_compare, compare
 from harness.reach import Reach
-from harness.replay import MakeTarget, Options, Outcome, Replay
+from harness.replay import MakeTarget, Options, Outcome, new_replay
 from oracle.allocator import Allocator
+from oracle.cached_allocator import CachingAllocator
 from oracle.setting import Setting
-from oracle.trace import ASPECTS, METHODS, Audit, Call, Observation
-from strategies.packed import open_trace
+from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Call, Drained, NamedAudit, Observation, methods_of
+from strategies.profiles import open_trace
 
 #: told the step that runs next
 At = Callable[[int], object]
 #: step, method of the target, its arguments, the oracle's answer
-Asked = tuple[int, str, tuple[Any, ...], Observation | Audit]
+Asked = tuple[int, str, tuple[Any, ...], Any]
 
 
 class Recorder(Allocator):
@@ -67,6 +68,31 @@ class Recorder(Allocator):
         return answer
 
 
+def _noting(name: str) -> Callable[..., Any]:
+    """A method that notes what the oracle answers."""
+    method = getattr(CachingAllocator, name)
+
+    def ask(self: Any, *arguments: Any) -> Any:
+        answer = method(self, *arguments)
+        self.asked.append((self.step, name, arguments, answer))
+        return answer
+
+    return ask
+
+
+class CachingRecorder(CachingAllocator):
+    """The same with caching on."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.step = 0
+        self.asked: list[Asked] = []
+
+
+for _name in CACHING_METHODS:
+    setattr(CachingRecorder, _name, _noting(_name))
+
+
 @define
 class Prediction:
     """The first pass: what a trace is, what came of it beside no target, and what a target must answer."""
@@ -85,8 +111,8 @@ def applies(options: Options) -> bool:
 def predict(data: bytes, profile: str, options: Options) -> Prediction:
     """Run packed bytes on the oracle alone."""
     setting, stream = open_trace(data, profile)
-    oracle = Recorder(setting)
-    replay = Replay(setting, None, options, oracle=oracle)
+    oracle = CachingRecorder(setting) if setting.enable_caching else Recorder(setting)
+    replay = new_replay(setting, None, options, oracle=oracle)
     ledger = replay.ledger
     while not replay.over:
         operation = stream.next(ledger)
@@ -107,22 +133,26 @@ def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: 
         target = make_target(prediction.setting)
     except Exception:  # the lockstep run looks into it
         return -1
-    ask: dict[str, Callable[..., Observation | Audit]] = {name: getattr(target, name) for name in METHODS}
+    ask: dict[str, Callable[..., Observation | Audit]] = {name: getattr(target, name) for name in methods_of(prediction.setting)}
     for step, method, arguments, answer in prediction.asked:
         at(step)
         try:
             seen = ask[method](*arguments)
         except Exception:  # the lockstep run names it
             return step
-        if seen != answer and not _same_audit(answer, seen, step):
+        if seen != answer and not _same(answer, seen, step):
             return step
     return None
 
 
-def _same_audit(expected: Observation | Audit, observed: Observation | Audit, step: int) -> bool:
-    """Whether two answers are audits that differ in nothing that counts: a row without columns is no row."""
-    audits = isinstance(expected, Audit) and isinstance(observed, Audit)
-    return audits and compare.audits(expected, observed, ASPECTS, step) is None  # type: ignore[arg-type]
+def _same(expected: Any, observed: Any, step: int) -> bool:
+    """Whether two answers differ in nothing that counts: a row without columns is no row, names go in no fixed order."""
+    if isinstance(expected, Drained) and isinstance(observed, Drained):
+        return cached_compare.drained(expected, observed, ASPECTS, step) is None
+    if not (isinstance(expected, Audit) and isinstance(observed, Audit)):
+        return False
+    named = isinstance(expected, NamedAudit) and cached_compare.named(expected, observed, ASPECTS, step) is not None
+    return not named and compare.audits(expected, observed, ASPECTS, step) is None
 
 
 def lockstep(
@@ -135,7 +165,7 @@ def lockstep(
 ) -> Outcome:
     """Run packed bytes step by step on both parties."""
     setting, stream = open_trace(data, profile)
-    replay = Replay(setting, make_target, options, reach)
+    replay = new_replay(setting, make_target, options, reach)
     while not replay.over:
         operation = stream.next(replay.ledger)
         if operation is None:

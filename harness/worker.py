@@ -19,10 +19,10 @@ from attrs import define, field, frozen
 
 from harness import passes
 from harness.reach import Reach
-from harness.replay import MakeTarget, Options, Outcome, Replay, run_trace
+from harness.replay import MakeTarget, Options, Outcome, new_replay, run_trace
 from oracle.errors import TraceError
 from oracle.trace import Difference, Trace
-from strategies.packed import open_trace
+from strategies.profiles import PROFILES, open_trace
 from strategies.traces import draw
 
 #: examples a shard; a run is a sequence of shards, whoever runs them
@@ -77,7 +77,7 @@ class Journal:
 
     def begin(self, examples: int, data: bytes, profile: str) -> None:
         """A new trace: its bytes are written before its first step."""
-        head = _HEAD.pack(MAGIC, examples, 0, len(data), int(profile == "hostile"))
+        head = _HEAD.pack(MAGIC, examples, 0, len(data), PROFILES.index(profile))
         self.map[: _HEAD.size + len(data)] = head + data
 
 
@@ -100,14 +100,14 @@ def read_journal(path: Path) -> Progress:
     raw = path.read_bytes()
     if len(raw) < _HEAD.size or not raw.startswith(MAGIC):
         raise TraceError(f"{path} is not a journal of a run")
-    _, traces, step, length, hostile = _HEAD.unpack_from(raw)
-    return Progress(traces, step, raw[_HEAD.size : _HEAD.size + length], "hostile" if hostile else "scheduler")
+    _, traces, step, length, profile = _HEAD.unpack_from(raw)
+    return Progress(traces, step, raw[_HEAD.size : _HEAD.size + length], PROFILES[profile])
 
 
 def decode(data: bytes, steps: int, profile: str) -> Trace:
     """The first `steps` + 1 operations of packed bytes, with the oracle alone: needs no target."""
     setting, stream = open_trace(data, profile)
-    replay = Replay(setting, None, Options(aspects=frozenset()))  # a law that the oracle breaks too ends no trace here
+    replay = new_replay(setting, None, Options(aspects=frozenset()))  # a law that the oracle breaks too ends no trace here
     while not replay.over and len(replay.operations) <= steps:
         operation = stream.next(replay.ledger)
         if operation is None:

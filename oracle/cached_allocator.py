@@ -125,6 +125,10 @@ class CachingAllocator(Allocator):
             return [int(one.shared is not None) for one in progress]
         return [int(bool(row) and call.local % rule.size > 0) for rule, row in zip(self.rules, hits, strict=True)]
 
+    def owes_a_copy(self, request: int) -> bool:
+        """Whether the next call of the request moves names of its block to a copy (P37)."""
+        return any(one.shared is not None for one in self.progress.get(request, ()))
+
     def _begin(self, call: Call, work: Work, rows: list[list[int]], hits: Rows) -> None:
         """P42, A18: the hits of all groups are touched before any group takes a block; then what is loaded."""
         for rule, row, hit in zip(self.rules, rows, hits, strict=True):

@@ -17,7 +17,7 @@ from oracle.memory import COMPUTED, LOADED, Contents, Memory, Violation
 from oracle.setting import Setting
 from oracle.trace import Call, Rows
 
-HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
+HIT, DROPPED, AGAIN = frozenset({"hit"}), frozenset({"dropped step"}), frozenset({"prefilled again"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -92,6 +92,8 @@ class CachingMemory(Memory):
     def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
         if self.unwritten.intersection(step.rows[group]):
             contents.tags = contents.tags | DROPPED
+        if what == "state" and self.setting.num_prefill_lookahead_tokens > 1:
+            contents.tags = contents.tags | AGAIN
         super()._wrong(contents, step, group, law, what, text)
 
     def _take_over(self, contents: Contents, hit: int, rows: Rows) -> None:
@@ -124,6 +126,9 @@ class CachingMemory(Memory):
         if not contents.tainted:
             for group, _, _ in self.positional:
                 self._write(contents, step, group, start, written, "target")
+                if self.unwritten:
+                    size = self.sizes[group]
+                    self.unwritten.difference_update(step.rows[group][start // size : -(-(start + step.new) // size)])
         return written
 
     def _write_mamba(

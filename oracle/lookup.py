@@ -180,8 +180,11 @@ class Finder:
         ends = range(self.hash_size, query.tokens - self.ahead + 1, self.hash_size)
         return [path[end + self.ahead] for end in ends]
 
-    def find(self, query: Query, probes: list[Probe] | None = None) -> Hit:
-        """P22, P23: lower the candidate class by class until a round lowers nothing."""
+    def find(self, query: Query, probes: list[Probe] | None = None, margin: bool = True) -> Hit:
+        """P22, P23: lower the candidate class by class until a round lowers nothing.
+
+        `margin`: whether what a drop removes may lie behind the candidate.
+        """
         if query.skip:
             return self.nothing
         nodes = self.nodes(query)
@@ -197,7 +200,7 @@ class Finder:
                     current = min(current, hits[index])
                     continue
                 drop = index in due
-                bound = min(current + one.margin, known) if drop and one.margin else current
+                bound = min(current + one.margin, known) if drop and one.margin and margin else current
                 hit, found, why = one.find(nodes, bound, drop and not one.state)
                 if probes is not None:
                     probes.append(Probe(one.groups, bound, drop, hit, why))

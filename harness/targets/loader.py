@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.replay import MakeTarget
+from harness.targets.cached import CachingManager
 from harness.targets.compat import TargetError, import_vllm
 from harness.targets.manager import Manager
 from oracle.setting import Setting
@@ -24,7 +25,7 @@ def load_target(spec: str | None) -> MakeTarget:
     """
     import_vllm()
     if spec is None:
-        return Manager
+        return manager_of
     found = _import(spec)
     if all(callable(getattr(found, name, None)) for name in METHODS):
         return found  # type: ignore[no-any-return]
@@ -34,9 +35,15 @@ def load_target(spec: str | None) -> MakeTarget:
         )
 
     def make(setting: Setting) -> Target:
-        return Manager(setting, found)
+        return manager_of(setting, found)
 
     return make
+
+
+def manager_of(setting: Setting, manager_class: Any = None) -> Target:
+    """The party that a setting needs, around the installed release's manager or another class."""
+    kind = CachingManager if setting.enable_caching else Manager
+    return kind(setting, manager_class)
 
 
 def _import(spec: str) -> Any:
