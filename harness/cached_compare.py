@@ -7,6 +7,7 @@ from itertools import groupby
 
 from harness.compare import show_row
 from oracle.cached_allocator import CachingAllocator
+from oracle.lookup import SUSPECTS
 from oracle.trace import Audit, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
 
 
@@ -45,10 +46,11 @@ def hits(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, s
 
 def _cause(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator) -> tuple[str, ...]:
     """The known miss that explains a hit, if one does: its name becomes part of the fingerprint."""
-    if len(oracle.finder.classes) == 1 and oracle.finder.classes[0].drops:
-        without = oracle.finder.find(query, margin=False)
-        if observed == without:
-            return ("no margin",)
+    if query.skip or not any(one.drops for one in oracle.finder.classes):
+        return ()
+    for suspect in SUSPECTS[:1] if len(oracle.setting.groups) == 1 else SUSPECTS[1:]:
+        if observed == oracle.finder.find(query, suspect=suspect):
+            return (suspect,)
     return ()
 
 

@@ -17,7 +17,9 @@ from oracle.memory import COMPUTED, LOADED, Contents, Memory, Violation
 from oracle.setting import Setting
 from oracle.trace import Call, Rows
 
-HIT, DROPPED, AGAIN = frozenset({"hit"}), frozenset({"dropped step"}), frozenset({"prefilled again"})
+HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
+AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})
+PASSED = frozenset({"passed border"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -30,8 +32,13 @@ class CachingMemory(Memory):
         #: copies of the steps that were launched and have not run, oldest first
         self.copying: deque[tuple[Batch, Pairs]] = deque()
         self.guesses = -1
-        #: blocks that a step would have written that was taken back before it was launched, until they are written
-        self.unwritten: set[int] = set()
+        #: blocks that a step would have written that was taken back before it was launched, with that step's index, until
+        #: a later step writes them
+        self.unwritten: dict[int, int] = {}
+        #: blocks that were filled by a copy of what its own step was still to write
+        self.early: set[int] = set()
+        #: blocks with the state at the start of a chunk that went past the next border without stopping there
+        self.passed: set[int] = set()
 
     # ---------------------------------------------------------------------------------- what happens
 
@@ -57,11 +64,11 @@ class CachingMemory(Memory):
 
     def dropped(self, step: Step) -> None:
         """A scheduled step was taken back, because its request was preempted in the same pass."""
-        self.unwritten.update(block for row in step.rows for block in row if block)
+        self.unwritten.update({block: step.index for row in step.rows for block in row if block})
 
     def settled(self, settled: Settled) -> None:
         """A step has run: copies, loads, states taken over, all writes, all reads, states, the drafter."""
-        self._run_copies(settled.batch)
+        copies = self._run_copies(settled.batch)
         runs = [
             (self.known[step.request], step, accepted)
             for step, accepted in zip(settled.batch.steps, settled.accepted, strict=True)
@@ -70,6 +77,8 @@ class CachingMemory(Memory):
             contents.truth = _truth(step.request)
             if step.external:
                 self._bring(contents, contents.done - step.external, step.external, step.rows)
+        if copies:
+            self._note_early(copies, [(contents.done, step) for contents, step, _ in runs])
         if self.others:
             for contents, step, _ in runs:
                 self._read_states(contents, step)
@@ -81,17 +90,19 @@ class CachingMemory(Memory):
                 self._write_states(contents, step, accepted, values)
             if self.lookahead:
                 self._draft(contents, step)
+            if self.unwritten:
+                self._note_written(step, contents.done)
             contents.done += step.new - step.drafts + accepted
 
     # ------------------------------------------------------------------------------------------ parts
 
-    def _page(self, block: int, group: int) -> list[int]:
-        self.unwritten.discard(block)
-        return super()._page(block, group)
-
     def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
-        if self.unwritten.intersection(step.rows[group]):
+        if self.unwritten.keys() & set(step.rows[group]):
             contents.tags = contents.tags | DROPPED
+        if self.early.intersection(step.rows[group]):
+            contents.tags = contents.tags | EARLY
+        if what == "state" and self.passed.intersection(step.rows[group]):
+            contents.tags = contents.tags | PASSED
         if what == "state" and self.setting.num_prefill_lookahead_tokens > 1:
             contents.tags = contents.tags | AGAIN
         super()._wrong(contents, step, group, law, what, text)
@@ -103,17 +114,31 @@ class CachingMemory(Memory):
                 row, column = rows[group], (hit - 1) // self.sizes[group]
                 contents.states[group] = row[column] if column < len(row) else 0
 
-    def _run_copies(self, until: Batch) -> None:
+    def _note_early(self, copies: list[tuple[int, int]], runs: list[tuple[int, Step]]) -> None:
+        """Which copies took a block that this step writes where it was to be read."""
+        written = set()
+        for start, step in runs:
+            for group, row in enumerate(step.rows):
+                size = self.sizes[group]
+                written.update(row[start // size : -(-(start + step.new) // size)])
+        self.early.update(target for source, target in copies if source in written)
+
+    def _run_copies(self, until: Batch) -> list[tuple[int, int]]:
+        """The copies up to those of a step; returns the step's own."""
+        own: list[tuple[int, int]] = []
         while self.copying:
             batch, copies = self.copying.popleft()
+            own += copies if batch is until else ()
             for source, target in copies:
+                self.early.discard(target)
                 owner = self.owner.get(source)
                 if owner is not None:
                     self._page(target, owner)[:] = self.pages[owner][source]
                 if source in self.unwritten:
-                    self.unwritten.add(target)
-            if batch is until:
-                return
+                    self.unwritten[target] = self.unwritten[source]
+            if batch is until and not (self.copying and self.copying[0][0] is until):
+                break
+        return own
 
     def _write_step(self, contents: Contents, step: Step, accepted: int) -> list[int]:
         """The target writes its positions: what is true, and guesses for the drafts that were rejected."""
@@ -126,21 +151,29 @@ class CachingMemory(Memory):
         if not contents.tainted:
             for group, _, _ in self.positional:
                 self._write(contents, step, group, start, written, "target")
-                if self.unwritten:
-                    size = self.sizes[group]
-                    self.unwritten.difference_update(step.rows[group][start // size : -(-(start + step.new) // size)])
         return written
+
+    def _note_written(self, step: Step, start: int) -> None:
+        for group, row in enumerate(step.rows):
+            size = self.sizes[group]
+            for block in row[start // size : -(-(start + step.new) // size)]:
+                if self.unwritten.get(block, step.index) < step.index:
+                    del self.unwritten[block]
 
     def _write_mamba(
         self, contents: Contents, step: Step, group: int, kind: Mamba, accepted: int, written: list[int]
     ) -> None:
+        start, size, row = contents.done, self.sizes[group], step.rows[group]
+        column = start // size
+        if start % size and start + step.new - step.drafts > (column + 1) * size and column < len(row):
+            self.passed.add(row[column])
         super()._write_mamba(contents, step, group, kind, accepted, written)
+        self.passed.discard(contents.states.get(group, 0))
         if self.setting.num_speculative_tokens:
             self._settle_border(contents, step, group, accepted, written)
         if not kind.checkpoint_blocks or kind.checkpoint_alignment is None or step.new - step.drafts < 2:
             return
-        start, end, row = contents.done, contents.done + step.new, step.rows[group]
-        position, column = self._exported(start, end, self.sizes[group], kind.checkpoint_alignment)
+        position, column = self._exported(start, start + step.new, size, kind.checkpoint_alignment)
         if position and column < len(row) and row[column]:
             self._page(row[column], group)[0] = written[position - start - 1]
 
