@@ -13,6 +13,7 @@ from attrs import evolve
 from harness import cached_compare, compare
 from harness.reach import Reach
 from harness.replay import HANDLERS, MakeTarget, Options, Replay, TargetRaised
+from harness.report import words
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.cached_laws import CachingLaws
@@ -29,6 +30,7 @@ from oracle.trace import (
     Drained,
     Evict,
     Extend,
+    GiveBack,
     Hit,
     Loaded,
     Lookup,
@@ -96,9 +98,16 @@ class CachedReplay(Replay):
 
     def _lookup(self, operation: Lookup) -> None:
         query = self.ledger.probe(operation)
+        hit = None if query is None else self._find(query)
         self._keep(operation, None, (), None, None)
-        if query is not None:
-            self._find(query)
+        if query is not None and hit is not None:
+            self._say(words.looked_up(query, hit))
+
+    def _say(self, said: str) -> None:
+        """What the operation that was kept last did."""
+        if self.options.keep_entries and self.entries:
+            self.entries[-1].said = said
+
 
     # ----------------------------------------------------------------------------------------- extend
 
@@ -140,6 +149,7 @@ class CachedReplay(Replay):
         seen = expected = oracle.extend(call)
         observed = self.target.extend(call) if self.target is not None else None
         self._keep(operation, call, before, expected, observed)
+        self._say(words.extend(call) + (words.described(call.content) if operation.prompt else ""))
         agreed_on = False
         if observed is not None:
             seen = observed
@@ -174,6 +184,15 @@ class CachedReplay(Replay):
 
     # ------------------------------------------------------------------------------------------ steps
 
+    def _give_back(self, operation: GiveBack) -> None:
+        super()._give_back(operation)
+        if self.options.keep_entries and self.entries[-1].expected is not None:
+            self._say(words.GIVE_BACK)
+
+    def _resume(self, operation: Resume) -> None:
+        super()._resume(operation)
+        self._say(words.resume(operation))
+
     def _boundary(self) -> tuple[Observation, Observation | None]:
         """The step that was put together is launched: copies, zero list and events are drained."""
         batch = self.ledger.open
@@ -194,6 +213,7 @@ class CachedReplay(Replay):
     def _new_step(self, operation: NewStep) -> None:
         expected, observed = self._boundary()
         self._keep(operation, None, (), expected, observed)
+        self._say(words.NEW_STEP)
 
     def _settle(self, operation: Settle) -> None:
         if not self.ledger.launched:
@@ -204,6 +224,7 @@ class CachedReplay(Replay):
         self._keep(operation, None, (), None, None)
         if settled is None:
             return
+        self._say(words.settled(settled))
         self.reach.settle(settled)
         if self.memory is not None:
             self.memory.settled(settled)
@@ -225,6 +246,7 @@ class CachedReplay(Replay):
             self._keep(operation, None, (), None, None)
         if result is not None:
             self.reach.loaded(operation, result)
+            self._say(words.loaded(operation, end, request.computed if request else 0, result))
         if result == "kept" and request is not None:
             call = self.ledger.as_call(request)
             call.computed = end
@@ -236,7 +258,11 @@ class CachedReplay(Replay):
             if self.over:
                 return
         scheduled = self.ledger.open.steps
+        entries = len(self.entries)
+        known = operation.request in self.ledger.requests
         super()._release(operation)
+        if known and len(self.entries) > entries and self.entries[-1].expected is not None:
+            self._say(words.release(operation))
         if isinstance(self.memory, CachingMemory):
             for step in scheduled:
                 if step not in self.ledger.open.steps and operation.preempt:
@@ -252,6 +278,7 @@ class CachedReplay(Replay):
         expected = self.cached.evict(operation.blocks)
         observed = self.real.evict(operation.blocks) if self.real is not None else None
         self._keep(operation, None, (), expected, observed)
+        self._say(words.plain(operation))
         self._plain(expected, observed)
         self.reach.hit("evicted by id")
 
@@ -259,6 +286,7 @@ class CachedReplay(Replay):
         expected = self.cached.reset()
         observed = self.real.reset() if self.real is not None else None
         self._keep(operation, None, (), expected, observed)
+        self._say(words.plain(operation))
         self._plain(expected, observed)
         self.reach.hit(f"reset {expected.outcome}")
 
@@ -285,6 +313,8 @@ CachedReplay.handlers = {
     Settle: CachedReplay._settle,  # noqa: SLF001
     Loaded: CachedReplay._loaded,  # noqa: SLF001
     Release: CachedReplay._release,  # noqa: SLF001
+    GiveBack: CachedReplay._give_back,  # noqa: SLF001
+    Resume: CachedReplay._resume,  # noqa: SLF001
     NewStep: CachedReplay._new_step,  # noqa: SLF001
     Lookup: CachedReplay._lookup,  # noqa: SLF001
     Evict: CachedReplay._evict,  # noqa: SLF001

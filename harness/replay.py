@@ -66,6 +66,8 @@ class Entry:
     before: Rows
     expected: Observation | None
     observed: Observation | None
+    said: str = ""
+    """What it did, in words; with caching on only."""
 
 
 @define

@@ -120,7 +120,7 @@ class CachingMemory(Memory):
         for start, step in runs:
             for group, row in enumerate(step.rows):
                 size = self.sizes[group]
-                written.update(row[start // size : -(-(start + step.new) // size)])
+                written.update(row[(start - step.external) // size : -(-(start + step.new) // size)])
         self.early.update(target for source, target in copies if source in written)
 
     def _run_copies(self, until: Batch) -> list[tuple[int, int]]:

@@ -124,7 +124,7 @@ class Lookup:
 class Evict:
     """These blocks lose their names, in use or not (`evict_blocks`)."""
 
-    blocks: tuple[int, ...]
+    blocks: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)

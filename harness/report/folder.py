@@ -18,6 +18,7 @@ from harness import __version__, tracefile
 from harness.compare import show_row
 from harness.replay import MakeTarget, Options, Outcome, run_trace
 from harness.report import words
+from harness.report.cached_script import cached_context
 from harness.report.calls import WIDTH
 from harness.report.reasons import CAUSES, places_of, reason_of
 from harness.report.script import repro_context, spec_line
@@ -185,11 +186,12 @@ def render_repro(outcome: Outcome, difference: Difference, versions: Versions) -
         f"{versions.slotcheck}. Fingerprint: {difference.fingerprint}."
     )
     law = law_terms(outcome, moments_of(outcome), difference)
-    return TEMPLATES.get_template("repro.py.j2").render(
+    caching = outcome.trace.setting.enable_caching and difference.step >= 0
+    return TEMPLATES.get_template("cached_repro.py.j2" if caching else "repro.py.j2").render(
         title="\n".join(textwrap.wrap(f"{title(difference)}.", WIDTH)),
         intro="\n".join(textwrap.wrap(intro, WIDTH)),
         why="\n".join(map(comment, (f"{difference.rule}: {reason.why}", *law))),
-        **repro_context(outcome, difference),
+        **(cached_context if caching else repro_context)(outcome, difference),
     )
 
 

@@ -185,6 +185,57 @@ REASONS: dict[str, Reason] = {
         (_ALLOCATE, _COUNT),
     ),
     "W6": Reason(True, "Two runs of one trace give the same answers.", (_ALLOCATE,)),
+    "M14": Reason(
+        True,
+        "A block is free or referenced, its references are the rows, the deferred releases and the copies that hold it, "
+        "and the copies of a name are exactly the blocks that bear it.",
+        ("pool:BlockPool.touch", "pool:BlockPool.free_blocks"),
+    ),
+    "P3": Reason(
+        False,
+        "A request has a name at each multiple of the hash block size that its known tokens cover, the hash lookahead "
+        "included. A boundary without one is never looked up: an index past the last hash ends the engine.",
+        ("manager:KVCacheManager.get_computed_blocks", "single:*.find_longest_cache_hit"),
+    ),
+    "P9": Reason(
+        False,
+        "A block's first name is the longest prefix that it holds; a further one is a shorter prefix inside it.",
+        ("pool:BlockPool.cache_full_blocks", "pool:BlockPool.cache_partial_block"),
+    ),
+    "P10": Reason(
+        False, "All copies of a name are kept; a lookup takes the oldest.", ("pool:BlockPool.get_cached_block",)
+    ),
+    "P15": Reason(True, "A hit that is adopted adds a reference to each of its blocks.", ("pool:BlockPool.touch",)),
+    "P22": Reason(
+        True,
+        "A hit is the longest prefix that every group can take over: full attention needs everything from the start, a "
+        "window what the next token reads, Mamba one state. Where the drafter has a layer the last unit is dropped, "
+        "once: what it drops may lie behind the last token but one, so that a resend loses one unit.",
+        ("manager:KVCacheManager.get_computed_blocks", "single:*.find_longest_cache_hit"),
+    ),
+    "P27": Reason(
+        False,
+        "The junction is the longest prefix that some group still has and the common hit does not reach.",
+        ("manager:KVCacheManager.get_computed_blocks",),
+    ),
+    "P36": Reason(
+        True,
+        "A hit that ends inside a block is copied before it is written, and so is a block whose owner goes on writing "
+        "behind a name. Copies run before the forward pass of their step.",
+        ("single:*.allocate_new_blocks", "manager:KVCacheManager.take_kv_cache_block_copies"),
+    ),
+    "P46": Reason(
+        False,
+        "Each publication of whole columns gives one event with the names, their parent, their tokens; a name that is "
+        "found no more gives one that it was removed.",
+        ("pool:BlockPool.cache_full_blocks", "pool:BlockPool.cache_partial_block"),
+    ),
+    "P47": Reason(
+        True,
+        "A consumer that adds what is stored and deletes what is removed holds exactly what can be found, and the "
+        "tokens of an event are those of its names.",
+        ("pool:BlockPool.cache_full_blocks", "pool:BlockPool.cache_partial_block"),
+    ),
     "build": Reason(
         True,
         "A kind of group that the release can declare in its KVCacheConfig is one that the manager can be built with.",
@@ -208,12 +259,20 @@ CAUSES = {
     "dead columns": "dead columns are taken off the cap, and null columns count as held",
     "adopted state": "the block of the loaded state is not counted beside the running state's",
     "longer row": "a row that is longer than the call needs counts below zero and pays for other groups",
+    "dropped step": "the block was named by a step that was taken back before it ran",
+    "copied too early": "the block was copied before the step that both are part of has written its source",
+    "passed border": "the chunk began inside the block and went past its end, so the state of the end was never made",
+    "prefilled again": "names lag behind the chunk's end by what the drafter may prefill again",
+    "copy owed": "the state that was named has left the row before it was copied",
+    "past the known boundaries": "the lookup goes up to the last token but one, its names end earlier",
+    "no margin": "with a single group the dropped unit must lie before the last token",
+    "aligned before the drop": "a window's run that begins at column 0 is cut to the hit unit before the drop and after it",
 }
 
 
 def reason_of(rule: str) -> Reason:
     """The reason of a rule; one that this table lacks is named by its number."""
-    return REASONS.get(rule, Reason(False, f"Rule {rule} of the allocation specification.", (_ALLOCATE,)))
+    return REASONS.get(rule, Reason(False, f"Rule {rule} of the specification.", (_ALLOCATE,)))
 
 
 def places_of(difference: Difference) -> list[tuple[str, str]]:

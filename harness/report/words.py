@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from harness.compare import show_row
+from oracle.content import Content
 from oracle.ledger import Settled
 from oracle.trace import (
     DONE,
     GRANTED,
     REFUSED,
     Call,
+    Evict,
     Extend,
     GiveBack,
+    Hit,
     Loaded,
+    Lookup,
     NewStep,
     Observation,
     Operation,
+    Query,
     Release,
+    Reset,
     Resume,
     Rows,
     Settle,
@@ -32,7 +38,7 @@ def extend(call: Call) -> str:
         said = [f"request {call.request}: async load of {call.external} of {call.tokens} tokens"]
     else:
         said = [f"request {call.request}: {call.new or 'no'} more of {call.tokens} tokens"]
-    for name, value in (("computed", call.computed), ("in flight", call.in_flight), ("lookahead", call.lookahead)):
+    for name, value in (("hit", call.local), ("computed", call.computed - call.local), ("in flight", call.in_flight), ("lookahead", call.lookahead)):
         if value:
             said.append(f"{name} {value}")
     if call.external and call.new:
@@ -50,6 +56,25 @@ def extend(call: Call) -> str:
     if call.skip_zeroing:
         said.append(f"zeroing skipped in groups {' '.join(map(str, call.skip_zeroing))}")
     return ", ".join(said)
+
+
+def looked_up(query: Query, hit: Hit) -> str:
+    """A lookup, and what the content is."""
+    content = query.content
+    said = f"lookup of {query.tokens} tokens{described(content)}"
+    return f"{said}: hit {hit.tokens}" + (f", junction {hit.junction}" if hit.junction else "")
+
+
+def described(content: Content | None) -> str:
+    """What tells a content from the plain one."""
+    if content is None:
+        return ""
+    said = []
+    if content.forks:
+        said.append(f"forks at {' '.join(map(str, content.forks))}")
+    said += [f"{name} {value}" for name, value in (("salt", content.salt), ("adapter", content.adapter)) if value]
+    said += [f"item {identifier} at {offset}" for identifier, offset in content.items]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def settled(what: Settled) -> str:
@@ -109,6 +134,12 @@ def plain(operation: Operation) -> str:
         return resume(operation)
     if isinstance(operation, Trim):
         return f"request {operation.request}: what nobody reads any more is removed"
+    if isinstance(operation, Lookup):
+        return f"lookup of {operation.tokens} tokens"
+    if isinstance(operation, Evict):
+        return f"blocks {' '.join(map(str, operation.blocks))} lose their names"
+    if isinstance(operation, Reset):
+        return "the prefix cache is reset"
     return NEW_STEP
 
 

@@ -1,0 +1,220 @@
+"""repro.py of a trace with prefix caching on: its calls in literal numbers, with the release's own hashes.
+
+The calls are those that the oracle is asked when the trace is run on it alone, up to the deciding one. What is judged
+is the answer to that call: a hit, a row, an error, the events of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from harness.passes import Asked, CachingRecorder
+from harness.replay import Options, Outcome, new_replay
+from harness.report.calls import call_text, keywords, slots_arguments
+from harness.report.script import spec_text
+from harness.targets.specs import spec_arguments
+from oracle.content import Content, item_length
+from oracle.setting import Setting
+from oracle.trace import Call, Difference, Hit, Observation, Query, Trace
+
+
+def asked_of(trace: Trace, last: int) -> list[Asked]:
+    """The calls of a trace up to operation `last`, with the oracle's answers."""
+    oracle = CachingRecorder(trace.setting)
+    replay = new_replay(trace.setting, None, Options(aspects=frozenset()), oracle=oracle)
+    for operation in trace.operations:
+        if replay.over:
+            break
+        oracle.step = replay.steps
+        replay.step(operation)
+    return [asked for asked in oracle.asked if asked[0] <= last and asked[1] != "audit"]
+
+
+def _literal(row: object) -> str:
+    return "[" + ", ".join(map(_literal, row)) + "]" if isinstance(row, tuple) else repr(row)
+
+
+class Script:
+    """Writes the calls of a trace with caching on."""
+
+    def __init__(self, asked: list[Asked], difference: Difference) -> None:
+        self.asked = asked
+        self.difference = difference
+        self.known: set[int] = set()
+        self.popped = 0
+        self.given = 0
+        #: the call that is judged: the last lookup for a hit, the last call for slots else
+        wanted = {"hits": "lookup", "events": "new_step", "copies": "new_step"}.get(difference.aspect, "extend")
+        at = [index for index, one in enumerate(asked) if one[1] == wanted and one[0] <= difference.step]
+        self.last = at[-1] if at else len(asked) - 1
+
+    def lines(self) -> Iterator[str]:
+        """The calls, then the judgement: `got` and `there`."""
+        for index, (_, method, arguments, answer) in enumerate(self.asked[: self.last + 1]):
+            judged = index == self.last
+            yield from getattr(self, f"_{method}")(*arguments, answer, judged)
+
+    # ------------------------------------------------------------------------------------- requests
+
+    def _request(self, request: int, content: Content) -> Iterator[str]:
+        if request in self.known:
+            return
+        self.known.add(request)
+        more: dict[str, str] = {}
+        if content.salt:
+            more["cache_salt"] = f'"salt {content.salt}"'
+        if content.adapter:
+            number = content.adapter
+            name = f"adapter {(number + 1) // 2}"
+            more["lora_request"] = (
+                f'SimpleNamespace(name="{name}", lora_name="{name}", lora_path="path {number}", adapter_id={number})'
+            )
+        if content.items:
+            items = ", ".join(f'item("item {one}", {at}, {item_length(one)})' for one, at in content.items)
+            more["mm_features"] = f"[{items}]"
+        arguments = [f'"{self._name(request)}"', f"tokens={content.tokens}"]
+        yield call_text(f"{self._variable(request)} = Request", [*arguments, *(f"{k}={v}" for k, v in more.items())])
+
+    def _name(self, request: int) -> str:
+        return "nobody" if request < 0 else str(request)
+
+    def _variable(self, request: int) -> str:
+        return "nobody" if request < 0 else f"request_{request}"
+
+    def _has(self, call: Call) -> str:
+        numbers = [str(call.prompt), str(call.tokens), str(call.computed - call.local)]
+        if call.in_flight or call.junction:
+            numbers.append(str(call.in_flight))
+        if call.junction:
+            numbers.append(str(call.junction))
+        return f"{self._variable(call.request)}.has({', '.join(numbers)})"
+
+    # ---------------------------------------------------------------------------------------- calls
+
+    def _lookup(self, query: Query, answer: Hit, judged: bool) -> Iterator[str]:
+        yield ""
+        if query.request < 0:
+            self.known.discard(-1)
+        yield from self._request(query.request, query.content)
+        name = self._variable(query.request)
+        yield f"{name}.has({query.tokens}, {query.tokens}, 0)"
+        yield f"{name}.skip_reading_prefix_cache = {query.skip}" if query.skip else ""
+        if not judged or self.difference.aspect != "hits":
+            yield f"found = look_up({name})"
+            return
+        if self.difference.sign.startswith("error:"):
+            yield "try:"
+            yield f"    got, there = look_up({name})[1], False"
+            yield "except Exception as error:"
+            yield '    got, there = f"{type(error).__name__}: {error}", True'
+        else:
+            yield f"found = look_up({name})"
+            yield "got = found[1], [list(ids) for ids in found[0].get_block_ids()]"
+            yield f"there = got != ({answer.tokens}, {_literal(answer.rows)})"
+
+    def _cut(self, request: int, tokens: int, answer: None, judged: bool) -> Iterator[str]:
+        yield f"found = manager.truncate_computed_blocks(found[0], {tokens}), {tokens}"
+
+    def _extend(self, call: Call, answer: Observation, judged: bool) -> Iterator[str]:
+        yield ""
+        assert call.content is not None
+        yield from self._request(call.request, call.content)
+        yield self._has(call)
+        name = self._variable(call.request)
+        status = "PREEMPTED" if call.preempted else "WAITING" if call.waiting else "RUNNING"
+        yield f"{name}.status = RequestStatus.{status}"
+        found = ["*found"] if call.local else []
+        arguments = [name, *found, *keywords(slots_arguments(call))]
+        yield call_text("answer = allocate_slots", arguments)
+        if judged:
+            if self.difference.aspect == "outcome":
+                yield "got = answer"
+                yield f'there = got != "{answer.outcome.removeprefix("error:")}"'
+            else:
+                yield f"got = rows({name})"
+                yield f"there = got == {_literal(answer.rows)}"
+
+    def _publish(self, call: Call, tokens: int, answer: Observation, judged: bool) -> Iterator[str]:
+        yield self._has(call)
+        yield f"manager.cache_blocks({self._variable(call.request)}, {tokens})"
+
+    def _release(self, request: int, deferred: bool, answer: Observation, judged: bool) -> Iterator[str]:
+        yield ""
+        if deferred:
+            yield f"popped_{self.popped} = manager.pop_blocks_for_free({self._variable(request)})"
+            self.popped += 1
+        else:
+            yield f"manager.free({self._variable(request)})"
+
+    def _give_back(self, answer: Observation, judged: bool) -> Iterator[str]:
+        yield f"manager.block_pool.free_blocks(reversed(popped_{self.given}))"
+        self.given += 1
+
+    def _trim(self, request: int, processed: int, prompt: int, answer: Observation, judged: bool) -> Iterator[str]:
+        yield f'manager.remove_skipped_blocks("{request}", {processed}, {prompt})'
+
+    def _evict(self, blocks: tuple[int, ...], answer: Observation, judged: bool) -> Iterator[str]:
+        yield f"manager.evict_blocks({set(blocks)})"
+
+    def _reset(self, answer: Observation, judged: bool) -> Iterator[str]:
+        yield "manager.reset_prefix_cache()"
+
+    def _new_step(self, answer: Any, judged: bool) -> Iterator[str]:
+        if not judged:
+            yield "next_step()"
+        elif self.difference.aspect == "events":
+            yield "got = [(len(e.block_hashes), len(e.token_ids), e.block_size) for e in manager.take_events() if hasattr(e, 'token_ids')]"
+            yield "there = any(names * size != tokens for names, tokens, size in got)"
+        else:
+            yield "got = next_step()"
+            yield f"there = got != {list(answer.copies)}"
+
+
+def manager_text(setting: Setting) -> str:
+    """The construction of the manager."""
+    arguments: dict[str, Any] = {
+        "max_model_len": setting.max_model_len,
+        "scheduler_block_size": setting.scheduler_block_size,
+        "hash_block_size": setting.hash_size,
+    }
+    optional = {
+        "max_in_flight_tokens": (setting.max_in_flight_tokens, None),
+        "use_eagle": (setting.use_eagle, False),
+        "num_hash_lookahead_tokens": (setting.num_hash_lookahead_tokens, 0),
+        "num_prefill_lookahead": (setting.num_prefill_lookahead_tokens, 0),
+        "enable_mamba_shared_prefix_checkpoint": (setting.enable_mamba_shared_prefix_checkpoint, False),
+        "enable_kv_cache_events": (setting.enable_kv_cache_events, False),
+        "dcp_world_size": (setting.dcp_size, 1),
+        "watermark": (setting.watermark, 0.0),
+    }
+    arguments |= {name: value for name, (value, default) in optional.items() if value != default}
+    return call_text("manager = KVCacheManager", ["kv_cache_config=config", *keywords(arguments)])
+
+
+def must_text(difference: Difference) -> str:
+    """What must be, as a Python string."""
+    if difference.aspect == "law":
+        return repr(f"expected: other rows; {difference.observed}")
+    if difference.aspect == "events":
+        return repr("expected: each event with as many tokens as its names stand for (names, tokens, block size)")
+    return repr(f"expected: {difference.expected}")
+
+
+def cached_context(outcome: Outcome, difference: Difference) -> dict[str, Any]:
+    """What the template of repro.py needs."""
+    setting = outcome.trace.setting
+    classes = {spec_arguments(group)[0] for group in setting.groups} | {"KVCacheConfig", "KVCacheGroupSpec"}
+    ahead = setting.num_hash_lookahead_tokens
+    script = Script(asked_of(outcome.trace, max(difference.step, 0)), difference)
+    return {
+        "calls": "\n".join(script.lines()).strip("\n").replace("\n\n\n", "\n\n"),
+        "classes": sorted(classes),
+        "specs": [spec_text(group, indent=4) for group in setting.groups],
+        "marks": [index for index, group in enumerate(setting.groups) if group.eagle],
+        "num_blocks": setting.num_blocks,
+        "retention": setting.prefix_cache_retention_interval,
+        "manager": manager_text(setting),
+        "hasher": f"{setting.hash_size}, sha256" + (f", {ahead}" if ahead else ""),
+        "must": must_text(difference),
+    }
