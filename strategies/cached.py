@@ -13,7 +13,7 @@ from oracle.content import Item, item_length
 from oracle.groups import SlidingWindow
 from oracle.ledger import RUNNING, Ledger, Request
 from oracle.setting import Setting
-from oracle.trace import Evict, Extend, Lookup, Operation, Reset
+from oracle.trace import Evict, Extend, Lookup, Operation, Release, Reset
 from strategies.packed import Operations, spread
 from strategies.settings import Features, Reader
 
@@ -43,7 +43,7 @@ class CachedOperations(Operations):
         self.borders = tuple(found)
         more = (
             ("connector", Operations._loaded, 4),  # noqa: SLF001  # the family of streams shares its decoders
-            ("preempt", Operations._preempt, 2),  # noqa: SLF001
+            ("preempt", CachedOperations._preempt, 2),
             ("session", Operations._resume, 1),  # noqa: SLF001
             ("evict", CachedOperations._evict, 1),
             ("abort", Operations._finish, 1),  # noqa: SLF001
@@ -61,7 +61,7 @@ class CachedOperations(Operations):
         self.menu = spread([*always, *optional])
         short = [(CachedOperations._go_on, 9), (CachedOperations._admit, 2), (Operations._finish, 4)]  # noqa: SLF001
         if "preempt" in features:
-            short.append((Operations._preempt_last, 4))  # noqa: SLF001
+            short.append((CachedOperations._preempt_last, 4))
         self.short = spread([*short, *optional])
 
     # -------------------------------------------------------------------------------------- contents
@@ -174,6 +174,22 @@ class CachedOperations(Operations):
             items=plan.items if fresh else (),
             skip_lookup="contents" in self.features and which >> 4 == 15,
         )
+
+    def _preempt(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        """Mostly a request that is not part of the step being put together: the other way is a finding of its own."""
+        choice = reader.byte()
+        running = [r for r in ledger.running if r.holds and (choice & 15 == 15 or not r.scheduled)]
+        if not running:
+            return None
+        request = running[(choice >> 4) % len(running)]
+        return Release(request=request.id, preempt=True, deferred=self._defer(reader, request))
+
+    def _preempt_last(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        """The victim of a first-come first-served scheduler, which the pass has not come to."""
+        for request in reversed(ledger.running):
+            if request.holds and not request.scheduled:
+                return Release(request=request.id, preempt=True, deferred=self._defer(reader, request))
+        return self._settle(reader, ledger)
 
     def _look(self, reader: Reader, ledger: Ledger) -> Operation | None:
         """A lookup that changes nothing."""

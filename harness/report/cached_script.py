@@ -195,7 +195,7 @@ def manager_text(setting: Setting) -> str:
 def must_text(difference: Difference) -> str:
     """What must be, as a Python string."""
     if difference.aspect == "law":
-        return repr(f"expected: other rows; {difference.observed}")
+        return repr(f"expected: other rows; with these the step {difference.observed}")
     if difference.aspect == "events":
         return repr("expected: each event with as many tokens as its names stand for (names, tokens, block size)")
     return repr(f"expected: {difference.expected}")
