@@ -54,9 +54,7 @@ def _cause(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator)
     return ()
 
 
-def lookup_raised(
-    error: Exception, query: Query, expected: Hit, oracle: CachingAllocator, step: int
-) -> Difference:
+def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: CachingAllocator, step: int) -> Difference:
     """A lookup that gave no answer."""
     groups = oracle.setting.groups
     known = len(oracle.finder.nodes(query)) * oracle.setting.hash_size
@@ -100,14 +98,13 @@ def _pool(aspect: str, step: int, rule: str, expected: object, observed: object)
 def in_order(events: tuple[Event, ...]) -> list[Event]:
     """Events, those removed one after the other sorted: a block's names go in no fixed order (P46)."""
     ordered: list[Event] = []
-    for removed, run in groupby(events, lambda event: event[0] == "removed"):
+    for removed, found in groupby(events, lambda event: event[0] == "removed"):
+        run = [*found]
         ordered += sorted(run, key=repr) if removed else run
     return ordered
 
 
-def drained(
-    expected: Observation, observed: Observation, aspects: Collection[str], step: int
-) -> Difference | None:
+def drained(expected: Observation, observed: Observation, aspects: Collection[str], step: int) -> Difference | None:
     """The first difference of two step boundaries."""
     assert isinstance(expected, Drained)
     assert isinstance(observed, Drained)
@@ -127,7 +124,7 @@ def drained(
 
 def named(expected: Audit, observed: Audit, aspects: Collection[str], step: int) -> Difference | None:
     """The first difference of two audits in what caching adds."""
-    if expected == observed or not ("hashes" in aspects):
+    if expected == observed or "hashes" not in aspects:
         return None
     assert isinstance(expected, NamedAudit)
     assert isinstance(observed, NamedAudit)

@@ -44,6 +44,9 @@ from oracle.trace import (
     Settle,
 )
 
+#: the outputs that are still out when a trace ends
+LAST = Settle()
+
 
 class CachedReplay(Replay):
     """One trace with caching on, being run on a target beside the oracle."""
@@ -107,7 +110,6 @@ class CachedReplay(Replay):
         """What the operation that was kept last did."""
         if self.options.keep_entries and self.entries:
             self.entries[-1].said = said
-
 
     # ----------------------------------------------------------------------------------------- extend
 
@@ -221,10 +223,12 @@ class CachedReplay(Replay):
             if self.over:
                 return
         settled = self.ledger.settle(operation)
-        self._keep(operation, None, (), None, None)
+        if operation is not LAST:
+            self._keep(operation, None, (), None, None)
         if settled is None:
             return
-        self._say(words.settled(settled))
+        if operation is not LAST:
+            self._say(words.settled(settled))
         self.reach.settle(settled)
         if self.memory is not None:
             self.memory.settled(settled)
@@ -301,7 +305,7 @@ class CachedReplay(Replay):
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""
         while not self.over and (self.ledger.launched or self.ledger.open.steps):
-            self._settle(Settle())
+            self._settle(LAST)
             self._laws_broken()
         if not self.over:
             self.audit()

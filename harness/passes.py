@@ -72,7 +72,7 @@ def _noting(name: str) -> Callable[..., Any]:
     """A method that notes what the oracle answers."""
     method = getattr(CachingAllocator, name)
 
-    def ask(self: Any, *arguments: Any) -> Any:
+    def ask(self: CachingRecorder, *arguments: object) -> object:
         answer = method(self, *arguments)
         self.asked.append((self.step, name, arguments, answer))
         return answer
@@ -133,7 +133,9 @@ def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: 
         target = make_target(prediction.setting)
     except Exception:  # the lockstep run looks into it
         return -1
-    ask: dict[str, Callable[..., Observation | Audit]] = {name: getattr(target, name) for name in methods_of(prediction.setting)}
+    ask: dict[str, Callable[..., Observation | Audit]] = {
+        name: getattr(target, name) for name in methods_of(prediction.setting)
+    }
     for step, method, arguments, answer in prediction.asked:
         at(step)
         try:
@@ -145,8 +147,8 @@ def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: 
     return None
 
 
-def _same(expected: Any, observed: Any, step: int) -> bool:
-    """Whether two answers differ in nothing that counts: a row without columns is no row, names go in no fixed order."""
+def _same(expected: object, observed: object, step: int) -> bool:
+    """Whether two answers differ in nothing that counts: a row without columns is no row, names have no fixed order."""
     if isinstance(expected, Drained) and isinstance(observed, Drained):
         return cached_compare.drained(expected, observed, ASPECTS, step) is None
     if not (isinstance(expected, Audit) and isinstance(observed, Audit)):

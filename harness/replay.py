@@ -9,10 +9,9 @@ there on the two states have nothing to do with each other. Without a target it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import ClassVar
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import ClassVar, cast
 
 from attrs import define, field
 

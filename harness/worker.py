@@ -107,7 +107,9 @@ def read_journal(path: Path) -> Progress:
 def decode(data: bytes, steps: int, profile: str) -> Trace:
     """The first `steps` + 1 operations of packed bytes, with the oracle alone: needs no target."""
     setting, stream = open_trace(data, profile)
-    replay = new_replay(setting, None, Options(aspects=frozenset()))  # a law that the oracle breaks too ends no trace here
+    replay = new_replay(
+        setting, None, Options(aspects=frozenset())
+    )  # a law that the oracle breaks too ends no trace here
     while not replay.over and len(replay.operations) <= steps:
         operation = stream.next(replay.ledger)
         if operation is None:

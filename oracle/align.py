@@ -50,7 +50,7 @@ class AlignRows(Positional):
         return int(column >= len(row) or row[column] == 0 or scratch)
 
     def inner_boundary(self, end: int) -> int:
-        """pos of A44: the last boundary inside a chunk that ends at `end` from which a request can resume; 0: none."""
+        """The last boundary inside a chunk that ends at `end` to resume from (pos of A44); 0: none."""
         return max(0, (end - 1) // self.scheduler_size * self.scheduler_size)
 
     def gate(self, work: Work, row: list[int]) -> int:

@@ -25,7 +25,7 @@ ALREADY_RUNNING = "error:AssertionError"
 class CachingAllocator(Allocator):
     """Predicts what a manager with caching on does: rows, counts, order, hits, names, copies, events."""
 
-    pool: NamedPool  # type: ignore[assignment]  # keeps the same promises to the rules
+    pool: NamedPool
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

@@ -32,8 +32,8 @@ class CachingMemory(Memory):
         #: copies of the steps that were launched and have not run, oldest first
         self.copying: deque[tuple[Batch, Pairs]] = deque()
         self.guesses = -1
-        #: blocks that a step would have written that was taken back before it was launched, with that step's index, until
-        #: a later step writes them
+        #: blocks that a step would have written that was taken back before it was launched, with that step's index; no
+        #: later step has written them
         self.unwritten: dict[int, int] = {}
         #: blocks that were filled by a copy of what its own step was still to write
         self.early: set[int] = set()
@@ -116,7 +116,7 @@ class CachingMemory(Memory):
 
     def _note_early(self, copies: list[tuple[int, int]], runs: list[tuple[int, Step]]) -> None:
         """Which copies took a block that this step writes where it was to be read."""
-        written = set()
+        written: set[int] = set()
         for start, step in runs:
             for group, row in enumerate(step.rows):
                 size = self.sizes[group]
@@ -177,9 +177,7 @@ class CachingMemory(Memory):
         if position and column < len(row) and row[column]:
             self._page(row[column], group)[0] = written[position - start - 1]
 
-    def _settle_border(
-        self, contents: Contents, step: Step, group: int, accepted: int, written: list[int]
-    ) -> None:
+    def _settle_border(self, contents: Contents, step: Step, group: int, accepted: int, written: list[int]) -> None:
         """With drafts the worker copies the accepted state of a border that was passed to the border's own column."""
         size, row = self.sizes[group], step.rows[group]
         running = contents.done + step.new - step.drafts

@@ -4,9 +4,9 @@ What K/V at a position depends on is everything before it: tokens, cache salt, a
 a node of a tree: its parent, its last token, and the item that begins there. Two prefixes are the same exactly if their
 nodes are; the salt and the adapter stand in the root, because a mismatch there is one everywhere (P2).
 
-A trace names contents, not tokens. Every sequence goes on by one rule from what it has so far, prompt and output alike,
-so that a request that repeats another's prompt also repeats its output. A sequence leaves the common one at its *forks*;
-a position named twice leaves it for a second sequence. Three token values are enough: it is the prefix that counts.
+A trace names contents, not tokens. Every sequence goes on by one rule from what it has so far, prompt and output
+alike, so that a request that repeats another's prompt also repeats its output. A sequence leaves the common one at its
+*forks*; a position named twice leaves it for a second one. Three token values are enough: it is the prefix that counts.
 """
 
 from __future__ import annotations

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from oracle.pool import Pool
 from oracle.trace import Event, Name
 
 CLEARED: Event = ("cleared",)
 
 
-class NamedPool:
-    """Ids 1 .. num_blocks-1. Keeps the same promises as `oracle.pool.Pool`, so that the rules of rows need not know."""
+class NamedPool(Pool):
+    """Ids 1 .. num_blocks-1. A pool to the rules of rows, which need not know that blocks are shared."""
 
     def __init__(self, num_blocks: int, events: bool = False) -> None:
-        self._queue: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
+        super().__init__(1)
+        self._order: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self.references = [0] * num_blocks
         #: names of a block with their reach (tokens), the first name first
         self.names: dict[int, dict[Name, int]] = {}
@@ -31,21 +33,21 @@ class NamedPool:
     @property
     def free(self) -> int:
         """Free blocks."""
-        return len(self._queue)
+        return len(self._order)
 
     def order(self) -> tuple[int, ...]:
         """The queue from its front."""
-        return tuple(self._queue)
+        return tuple(self._order)
 
     # ------------------------------------------------------------------------------------- references
 
     def take(self, blocks: int) -> list[int]:
         """The first `blocks` ids; they lose their names (P11)."""
-        if blocks > len(self._queue):
-            raise AssertionError(f"the oracle took {blocks} blocks of {len(self._queue)}: count and use differ (A21)")
+        if blocks > len(self._order):
+            raise AssertionError(f"the oracle took {blocks} blocks of {len(self._order)}: count and use differ (A21)")
         taken = []
         for _ in range(blocks):
-            block, _nothing = self._queue.popitem(last=False)
+            block, _nothing = self._order.popitem(last=False)
             if block in self.names:
                 self.forget(block)
             self.references[block] = 1
@@ -62,19 +64,19 @@ class NamedPool:
             if self.references[block]:
                 continue
             if block in self.names:
-                self._queue[block] = None
+                self._order[block] = None
             else:
                 plain.append(block)
         for block in reversed(plain):
-            self._queue[block] = None
-            self._queue.move_to_end(block, last=False)
+            self._order[block] = None
+            self._order.move_to_end(block, last=False)
 
     def touch(self, blocks: Iterable[int]) -> None:
         """P15: one more reference to each; a free one leaves the queue wherever it is."""
         for block in blocks:
             if block:
                 if not self.references[block]:
-                    del self._queue[block]
+                    del self._order[block]
                 self.references[block] += 1
 
     def hold(self, block: int) -> None:
@@ -135,7 +137,7 @@ class NamedPool:
 
     def reset(self) -> bool:
         """P12: no names are left, if nothing is in use."""
-        if len(self._queue) != len(self.references) - 1:
+        if len(self._order) != len(self.references) - 1:
             return False
         self.names.clear()
         self.copies.clear()

@@ -7,7 +7,7 @@ prefill again.
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define
 
 from oracle.content import Content
 from oracle.groups import Group, Mamba
@@ -102,9 +102,7 @@ class Publisher:
             elif isinstance(group, DENSE) and self.sizes[index] > self.hash_size:
                 self._tail(index, names, rows[index], limit)
 
-    def _columns(
-        self, index: int, group: Group, names: Names, row: list[int], done: Progress, limit: int
-    ) -> None:
+    def _columns(self, index: int, group: Group, names: Names, row: list[int], done: Progress, limit: int) -> None:
         """P7, P9: the columns that became whole."""
         size, drops = self.sizes[index], self.drops[index]
         whole = min(limit, self.boundaries(names)) // size
@@ -164,9 +162,7 @@ class Publisher:
         if limit % size:
             done.shared = done.columns = column
 
-    def _checkpoint(
-        self, index: int, group: Mamba, names: Names, row: list[int], checkpoint: tuple[int, int]
-    ) -> None:
+    def _checkpoint(self, index: int, group: Mamba, names: Names, row: list[int], checkpoint: tuple[int, int]) -> None:
         """P35: a state that can be resumed from takes the block's names' place; a passing one takes them away."""
         position, column = checkpoint
         block = row[column]

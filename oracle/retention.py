@@ -11,7 +11,7 @@ from oracle.setting import Setting
 
 
 def resume_position(tokens: int, unit: int, lookahead: int, use_eagle: bool) -> int:
-    """pos of P34, A44: the last multiple of `unit` that a sequence of `tokens` tokens can resume from; 0: none.
+    """The last multiple of `unit` that a sequence of `tokens` tokens can resume from (pos of P34, A44); 0: none.
 
     The last token is computed again; with the drop a lookup may see all, and loses one unit.
     """

@@ -261,8 +261,10 @@ class Audit:
 
 @frozen
 class NamedAudit(Audit):
-    """And with caching on: references; of each cached block its first name, that one's reach (tokens) and its further
-    names; the copies of each name, oldest first; the copies of blocks that were queued and not drained.
+    """And with caching on what is shared.
+
+    names: of each cached block its first name, that one's reach (tokens), its further names. copies: the blocks that
+    bear a name, oldest first. pending: copies of blocks (source, target) that were queued and not drained.
     """
 
     references: Row

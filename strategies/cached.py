@@ -6,6 +6,9 @@ fork near a border. Prompts of three related requests are what junctions, copies
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from attrs import frozen
 
 from oracle.cached_ledger import CachingLedger
@@ -32,6 +35,10 @@ class Plan:
     tokens: int = 8
 
 
+#: a decoder of this stream or of the one that it builds on
+Decoder = Callable[[Any, Reader, Ledger], Operation | None]
+
+
 class CachedOperations(Operations):
     """The stream of operations that the remaining bytes stand for."""
 
@@ -41,7 +48,7 @@ class CachedOperations(Operations):
         found = [*self.borders, setting.hash_size, setting.hit_unit]
         found += [group.window for group in setting.groups if isinstance(group, SlidingWindow)]
         self.borders = tuple(found)
-        more = (
+        more: tuple[tuple[str, Decoder, int], ...] = (
             ("connector", Operations._loaded, 4),  # noqa: SLF001  # the family of streams shares its decoders
             ("preempt", CachedOperations._preempt, 2),
             ("session", Operations._resume, 1),  # noqa: SLF001
@@ -50,7 +57,7 @@ class CachedOperations(Operations):
             ("connector", Operations._give_back, 2),  # noqa: SLF001
             ("deferred", Operations._give_back, 2),  # noqa: SLF001
         )
-        always = [
+        always: list[tuple[Decoder, int]] = [
             (CachedOperations._go_on, 12),
             (CachedOperations._admit, 8),
             (Operations._finish, 3),  # noqa: SLF001
@@ -59,6 +66,7 @@ class CachedOperations(Operations):
         ]
         optional = [(decode, weight) for name, decode, weight in more if name in features]
         self.menu = spread([*always, *optional])
+        short: list[tuple[Decoder, int]]
         short = [(CachedOperations._go_on, 9), (CachedOperations._admit, 2), (Operations._finish, 4)]  # noqa: SLF001
         if "preempt" in features:
             short.append((CachedOperations._preempt_last, 4))

@@ -16,7 +16,7 @@ from harness.report.script import spec_text
 from harness.targets.specs import spec_arguments
 from oracle.content import Content, item_length
 from oracle.setting import Setting
-from oracle.trace import Call, Difference, Hit, Observation, Query, Trace
+from oracle.trace import Call, Difference, Drained, Hit, Observation, Query, Trace
 
 
 def asked_of(trace: Trace, last: int) -> list[Asked]:
@@ -160,11 +160,12 @@ class Script:
     def _reset(self, answer: Observation, judged: bool) -> Iterator[str]:
         yield "manager.reset_prefix_cache()"
 
-    def _new_step(self, answer: Any, judged: bool) -> Iterator[str]:
+    def _new_step(self, answer: Drained, judged: bool) -> Iterator[str]:
         if not judged:
             yield "next_step()"
         elif self.difference.aspect == "events":
-            yield "got = [(len(e.block_hashes), len(e.token_ids), e.block_size) for e in manager.take_events() if hasattr(e, 'token_ids')]"
+            yield "stored = [event for event in manager.take_events() if hasattr(event, 'token_ids')]"
+            yield "got = [(len(one.block_hashes), len(one.token_ids), one.block_size) for one in stored]"
             yield "there = any(names * size != tokens for names, tokens, size in got)"
         else:
             yield "got = next_step()"

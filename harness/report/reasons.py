@@ -187,8 +187,8 @@ REASONS: dict[str, Reason] = {
     "W6": Reason(True, "Two runs of one trace give the same answers.", (_ALLOCATE,)),
     "M14": Reason(
         True,
-        "A block is free or referenced, its references are the rows, the deferred releases and the copies that hold it, "
-        "and the copies of a name are exactly the blocks that bear it.",
+        "A block is free or referenced, its references are the rows, deferred releases and copies that hold it, and "
+        "the copies of a name are exactly the blocks that bear it.",
         ("pool:BlockPool.touch", "pool:BlockPool.free_blocks"),
     ),
     "P3": Reason(
@@ -266,7 +266,7 @@ CAUSES = {
     "copy owed": "the state that was named has left the row before it was copied",
     "past the known boundaries": "the lookup goes up to the last token but one, its names end earlier",
     "no margin": "with a single group the dropped unit must lie before the last token",
-    "aligned before the drop": "a window's run that begins at column 0 is cut to the hit unit before the drop and after it",
+    "aligned before the drop": "a run from column 0 is cut to the hit unit before the drop and after it",
 }
 
 

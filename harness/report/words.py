@@ -38,7 +38,12 @@ def extend(call: Call) -> str:
         said = [f"request {call.request}: async load of {call.external} of {call.tokens} tokens"]
     else:
         said = [f"request {call.request}: {call.new or 'no'} more of {call.tokens} tokens"]
-    for name, value in (("hit", call.local), ("computed", call.computed - call.local), ("in flight", call.in_flight), ("lookahead", call.lookahead)):
+    for name, value in (
+        ("hit", call.local),
+        ("computed", call.computed - call.local),
+        ("in flight", call.in_flight),
+        ("lookahead", call.lookahead),
+    ):
         if value:
             said.append(f"{name} {value}")
     if call.external and call.new:

@@ -77,10 +77,8 @@ class CachingManager(Manager):
         stub.block_hashes.extend(new)
 
     def lookup(self, query: Query) -> Hit:
-        if query.request < 0:
-            stub = CachedRequest("nobody", query.content)
-        else:
-            stub = self._stub(query.request, query.content)
+        nobody = query.request < 0
+        stub = CachedRequest("nobody", query.content) if nobody else self._stub(query.request, query.content)
         stub.skip_reading_prefix_cache = query.skip
         self._know(stub, query.tokens)
         more = {} if query.bound == query.tokens - 1 else {"max_cache_hit_length": query.bound}
@@ -178,14 +176,14 @@ class CachingManager(Manager):
             if block.block_hash is not None
         }
         copies = {}
-        for key, blocks in self.pool.cached_block_hash_to_block._cache.items():  # noqa: SLF001  # nothing else shows it
+        for key, blocks in self.pool.cached_block_hash_to_block._cache.items():  # nothing else shows it
             copies[self._name(key)] = tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,)
         references = (0, *[block.ref_cnt for block in self.pool.blocks[1:]])
         pending = tuple(
             [
                 (source.block_id, target.block_id)
                 for single in self.manager.coordinator.single_type_managers
-                for source, target in single._pending_cow_copies  # noqa: SLF001  # taking them would clear them
+                for source, target in single._pending_cow_copies  # taking them would clear them
             ]
         )
         return NamedAudit(seen.rows, seen.free_order, references, names, copies, pending)

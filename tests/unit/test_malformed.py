@@ -13,7 +13,7 @@ from tests.unit.examples import ask, setting, trace
 
 GOOD = tracefile.dumps(trace(setting(), ask(4, prompt=6)))
 KINDS = ", ".join(kind.kind for kind in KINDS_OF_GROUP)
-OPS = "extend, settle, loaded, release, give_back, resume, trim, new_step"
+OPS = "extend, settle, loaded, release, give_back, resume, trim, new_step, lookup, evict, reset"
 GONE = object()
 
 
@@ -68,7 +68,7 @@ TEXTS = {
     changed({}, "operations"): ": operations: must be a list",
     changed("extend", *OP): ": operations[0]: must be a JSON object",
     changed(GONE, *OP, "op"): f": operations[0]: 'op' is missing; known: {OPS}",
-    changed("lookup", *OP, "op"): f": operations[0]: unknown op 'lookup'; known: {OPS}",
+    changed("look", *OP, "op"): f": operations[0]: unknown op 'look'; known: {OPS}",
     changed(3, *OP, "tokens"): ": operations[0]: unknown field 'tokens' of Extend",
     changed(GONE, *OP, "new"): ": operations[0].new: 'new' is missing",
     changed("4", *OP, "new"): ": operations[0].new: must be of type int, got '4'",

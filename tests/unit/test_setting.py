@@ -39,9 +39,15 @@ REFUSED = [
     ({"hash_block_size": 3}, (), "hash_block_size must divide every block size, 3 does not divide 4"),
     ({"profile": "friendly"}, (), "profile must be one of 'scheduler', 'hostile', got 'friendly'"),
     (
-        {"enable_caching": True},
+        {"enable_caching": True, "use_eagle": True, "num_hash_lookahead_tokens": 1},
         (),
-        "enable_caching must be false: this version specifies the manager with caching off",
+        "use_eagle and num_hash_lookahead_tokens exclude each other: one of them is enough",
+    ),
+    ({"enable_caching": True, "hash_block_size": 2}, (), "hash_block_size of a single group must be its block size 4"),
+    (
+        {"enable_caching": True, "prefix_cache_retention_interval": 4},
+        (),
+        "prefix_cache_retention_interval needs a window or a Mamba group, got 4; set it to 0 or null",
     ),
     ({"num_speculative_tokens": -1}, (), "num_speculative_tokens must be at least 0, got -1"),
     ({"num_speculative_tokens": 2}, (), "num_speculative_tokens needs a method, got method 'none'"),
