@@ -33,7 +33,7 @@ from harness.forks import (
 from harness.replay import MakeTarget, Options
 from harness.shrink import Shrunk, shrink
 from harness.worker import Found, Journal, ShardResult, run_shard
-from oracle.trace import Difference
+from oracle.trace import CACHING_METHODS, Difference
 
 #: what the shards of a run have, in turn: one in five does what no scheduler does, two in five have caching on
 TURNS = ("scheduler", "caching", "scheduler", "caching", "hostile")
@@ -90,9 +90,11 @@ class RunResult:
                 self.found[name] = found
 
 
-def profile_of(shard: int) -> str:
-    """Which traces a shard has."""
-    return TURNS[shard % len(TURNS)]
+def profile_of(shard: int, make_target: MakeTarget | None = None) -> str:
+    """Which traces a shard has. A Target of the user's own that knows no caching gets none of those."""
+    turn = TURNS[shard % len(TURNS)]
+    caches = not isinstance(make_target, type) or all(hasattr(make_target, name) for name in CACHING_METHODS)
+    return turn if caches or turn != "caching" else "scheduler"
 
 
 @define(eq=False)
@@ -117,9 +119,8 @@ def _serve(plan: Plan, pipe: Connection, journal_path: Path) -> None:
         if shard is None:
             return
         try:
-            result = run_shard(
-                plan.seed, shard, plan.make_target, plan.options, profile_of(shard), journal, name_of=plan.name_of
-            )
+            profile = profile_of(shard, plan.make_target)
+            result = run_shard(plan.seed, shard, plan.make_target, plan.options, profile, journal, name_of=plan.name_of)
         except Exception as error:
             pipe.send(raised(error))
             return

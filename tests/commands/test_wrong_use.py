@@ -11,7 +11,6 @@ WRONG = {
     "unknown level": ("run", "--level", "kernel"),
     "level of a later version": ("run", "--level", "scheduler"),
     "unknown aspect": ("run", "--aspects", "outcome,colour"),
-    "aspect of a later version": ("run", "--aspects", "hits"),
     "no aspect": ("run", "--aspects", ","),
     "no steps": ("run", "--steps", "0"),
     "steps that are no number": ("run", "--steps", "many"),

@@ -234,10 +234,10 @@ def test_the_fixture_has_the_installed_manager(pytester, monkeypatch):
     monkeypatch.setattr(loader, "import_vllm", lambda: None)
     pytester.makepyfile(
         test_project="""
-        from harness.targets.manager import Manager
+        from harness.targets.loader import manager_of
 
         def test_mine(slotcheck):
-            assert (Manager, "0.33.0", True) == (
+            assert (manager_of, "0.33.0", True) == (
                 slotcheck.make_target, slotcheck.release, bool(slotcheck.declared.findings)
             )
         """
