@@ -112,7 +112,7 @@ def _stand_in(setting: WarmupSetting) -> SimpleNamespace:
 class Recorder:
     """The worker's two functions: keeps what they are given."""
 
-    def __init__(self, runner: SimpleNamespace, fail: int) -> None:
+    def __init__(self, runner: Any, fail: int) -> None:
         self.runner = runner
         self.fail = fail
         self.calls = 0
@@ -166,7 +166,7 @@ class Recorder:
                 total=output.total_num_scheduled_tokens,
                 announced=getattr(output, "num_spec_tokens_to_schedule", None),
                 greedy=greedy,
-                connector_enabled=runner.kv_connector.enabled,
+                connector_enabled=getattr(runner.kv_connector, "enabled", False),  # the real one does not say
                 adaptive=runner.adaptive_verification is not None
                 or (sampler is not None and sampler.enable_adaptive_verification),
             )
