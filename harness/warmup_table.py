@@ -122,11 +122,13 @@ def aligned(lines: list[tuple[str, ...]]) -> list[str]:
 
 
 def terms(outcome: WarmupOutcome) -> list[str]:
-    """The formula of each number of columns, each once."""
+    """How the columns of each group are counted; what the table does not show of the terms."""
     said: dict[str, None] = {}
     for entry in outcome.entries:
+        states = dict(entry.reason.terms).get("speculative_blocks", 0)
+        more = f", speculative_blocks {states}" if states else ""
         kind = kind_of(outcome.trace.setting.groups[entry.group])
-        said[f"{entry.part}, {kind}: {entry.reason}"] = None
+        said[f"{entry.group} {kind}: columns = {entry.reason.formula.text}{more}"] = None
     return list(said)
 
 

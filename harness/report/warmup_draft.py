@@ -38,8 +38,13 @@ def rows(setting: WarmupSetting, operation: Draft) -> list[tuple[str, ...]]:
                 row = held[refused][index]
                 slots = _places(setting, index, row, made, valid) if made.own else "of the target"
                 kind = kind_of(setting.groups[index])
-                lines.append((str(refused), str(valid), made.what, positions, f"{index} {kind}", show_row(row), slots))
+                lines.append((str(refused), str(valid), made.what, positions, f"{index} {kind}", _short(row), slots))
     return lines
+
+
+def _short(row: tuple[int, ...]) -> str:
+    """A row, its middle left out where it is long: a draft step is at its end."""
+    return show_row(row) if len(row) <= 12 else f"[{row[0]} .. {' '.join(map(str, row[-4:]))}]"
 
 
 def _places(setting: WarmupSetting, group: int, row: tuple[int, ...], made: Pass, valid: int) -> str:

@@ -77,7 +77,6 @@ def worker() -> None:
         raise RuntimeError("the worker fails here")
 
 
-
 def execute_model(output: Any) -> None:
     """Keep and print what the worker would run."""
     worker()
