@@ -7,6 +7,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 from oracle.budget import Case, predict
+from oracle.groups import ceil_div
 
 
 @frozen
@@ -37,11 +38,21 @@ def own_rows(case: Case) -> int:
     return case.row.own_rows.of(case.drafts)
 
 
+def _limit(case: Case) -> int:
+    """Requests that may run."""
+    facts = predict(case)
+    return case.seqs if facts.active is None else facts.active
+
+
 def _running(case: Case) -> int:
     """Requests of the largest batch that 0.33.0 schedules for this case."""
+    return min(_limit(case), case.budget // (1 + predict(case).charged))
+
+
+def _drops(case: Case) -> int:
+    """1 where a hit gives up its last block: hashes that look ahead prove it whole."""
     facts = predict(case)
-    most = case.seqs if facts.active is None else facts.active
-    return min(most, case.budget // (1 + facts.charged))
+    return int(facts.block_drop and not facts.hash_lookahead)
 
 
 def _pass_rows(case: Case) -> int:
@@ -90,6 +101,28 @@ KEPT: tuple[Kept, ...] = (
         _v2("dspark"),
         least=True,
     ),
+    # the states between are replayed from one checkpoint: none is kept
+    Kept("mamba_blocks_replayed", "A41", lambda case: 0, lambda case: True),
+    Kept("dispatcher_query_rows", "S21", lambda case: case.row.verified_rows(case.drafts), lambda case: True),
+    Kept("v1_query_rows", "B5", lambda case: own_rows(case) * _running(case), _v2("dflash"), least=True),
+    Kept(
+        "v2_context_rows",
+        "B5",
+        lambda case: min(2 * case.row.verified_rows(case.drafts), case.budget),
+        _v2("dflash", "dspark", "dspark_fill_in"),
+    ),
+    Kept("scheduler_lookahead", "S16", lambda case: case.row.reserved.of(case.drafts), _drafter),
+    Kept("scheduler_prefill_lookahead", "D10", lambda case: case.row.prefill_lookahead.of(case.drafts), _drafter),
+    Kept("scheduler_block_drop", "D11", _drops, _drafter),
+    Kept("scheduler_running", "B5", _limit, _drafter),
+    # S44: a load must leave room for the step in which the loaded request decodes with drafts for the first time
+    Kept(
+        "scheduler_step_blocks",
+        "S44",
+        lambda case: ceil_div(case.row.verified_rows(case.drafts) + case.row.reserved.of(case.drafts), 16),
+        _drafter,
+    ),
+    Kept("manager_rewritten", "D10", lambda case: case.row.rewritten.of(case.drafts), _drafter),
 )
 
 NAMES = frozenset(kept.name for kept in KEPT)

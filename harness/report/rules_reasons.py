@@ -204,6 +204,58 @@ REASONS: dict[str, Reason] = {
     ),
 }
 
+_SCHEDULER = "vllm/v1/core/sched/scheduler.py"
+REASONS |= {
+    "mamba_blocks_replayed": Reason(
+        "num_speculative_blocks of a Mamba layer with replayed states",
+        "The states between are computed again from one checkpoint: no block of theirs exists.",
+        (("vllm/model_executor/layers/mamba/abstract.py", "MambaBase.get_kv_cache_spec"),),
+    ),
+    "dispatcher_query_rows": Reason(
+        "uniform_decode_query_len of the graph dispatcher",
+        "A graph of uniform decodes is taken for steps of that many rows a request, so it must be what decodes have.",
+        (("vllm/v1/cudagraph_dispatcher.py", "CudagraphDispatcher.__init__"),),
+    ),
+    "v1_query_rows": Reason(
+        "max_query_tokens of the V1 DFlash drafter",
+        "The widest draft pass must lie in it.",
+        (("vllm/v1/spec_decode/dflash.py", "DFlashProposer.__init__"),),
+    ),
+    "v2_context_rows": Reason(
+        "the context rows of a captured draft step",
+        "A decode step leaves one row of context for each position that it verified.",
+        (("vllm/v1/worker/gpu/spec_decode/dflash/speculator.py", "DFlashSpeculator._num_graph_context_tokens"),),
+    ),
+    "scheduler_lookahead": Reason(
+        "the lookahead that the scheduler asks for", _LOOKAHEAD, ((_SCHEDULER, "Scheduler.__init__"),)
+    ),
+    "scheduler_prefill_lookahead": Reason(
+        "the prompt tokens that the scheduler leaves to the next chunk", _AHEAD, ((_SCHEDULER, "Scheduler.__init__"),)
+    ),
+    "scheduler_block_drop": Reason(
+        "the scheduler's block drop",
+        "A hash that covers the tokens read ahead proves the whole block, so nothing of a hit is given up; without it "
+        "the last block is.",
+        ((_SCHEDULER, "Scheduler.__init__"),),
+    ),
+    "scheduler_running": Reason(
+        "the requests that the scheduler lets run",
+        "The limit for a draft pass of its own must be the one that the scheduler keeps.",
+        ((_SCHEDULER, "Scheduler.__init__"),),
+    ),
+    "scheduler_step_blocks": Reason(
+        "the blocks that an async load keeps free for a decode",
+        "A request that was loaded decodes with drafts in its first step: its rows and the lookahead must have room, "
+        "or loads fill the pool and none can go on.",
+        ((_SCHEDULER, "Scheduler.__init__"),),
+    ),
+    "manager_rewritten": Reason(
+        "num_reprefillable_tokens of the manager",
+        _REWRITTEN,
+        (("vllm/v1/core/kv_cache_coordinator.py", "KVCacheCoordinator.__init__"),),
+    ),
+}
+
 #: terms of the formulas that do not explain themselves
 GLOSSARY = {
     "K": "draft tokens a step",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.targets import config
+from harness.targets.resumed import make_scheduler
 from oracle.budget import Case, DraftCounts
 
 
@@ -162,6 +163,59 @@ def dspark_index_width(config: Any) -> int:
     return int(get_dspark_swa_index_width(64 - drafts % 64, drafts))
 
 
+def mamba_blocks_replayed(config: Any) -> int:
+    """Speculative blocks of a Mamba layer whose states are replayed from one checkpoint."""
+    config.cache_config.use_replayssm = True
+    return mamba_blocks(config)
+
+
+def dispatcher_query_rows(config: Any) -> int:
+    """Rows of a decode in the graphs of the V1 runner (`CudagraphDispatcher.uniform_decode_query_len`)."""
+    from vllm.v1.cudagraph_dispatcher import CudagraphDispatcher
+
+    return int(CudagraphDispatcher(config).uniform_decode_query_len)
+
+
+def v1_query_rows(config: Any) -> int:
+    """Rows that the V1 DFlash proposer keeps for its queries (`max_query_tokens`)."""
+    return int(v1_drafter(config).max_query_tokens)
+
+
+def v2_context_rows(config: Any) -> int:
+    """Rows of context that a captured draft step of two requests stores (`_num_graph_context_tokens`)."""
+    return int(v2_drafter(config)._num_graph_context_tokens(2))
+
+
+def scheduler_lookahead(config: Any) -> int:
+    """Lookahead that the scheduler asks for (`Scheduler.num_lookahead_tokens`)."""
+    return int(make_scheduler(config).num_lookahead_tokens)
+
+
+def scheduler_prefill_lookahead(config: Any) -> int:
+    """Prompt tokens that the scheduler leaves to the next chunk (`Scheduler.num_prefill_lookahead`)."""
+    return int(make_scheduler(config).num_prefill_lookahead)
+
+
+def scheduler_block_drop(config: Any) -> int:
+    """1 if the scheduler's manager drops the last block of a hit (`Scheduler.use_eagle_block_drop`)."""
+    return int(make_scheduler(config).use_eagle_block_drop)
+
+
+def scheduler_running(config: Any) -> int:
+    """Requests that the scheduler lets run (`Scheduler.max_num_active_reqs`)."""
+    return int(make_scheduler(config).max_num_active_reqs)
+
+
+def scheduler_step_blocks(config: Any) -> int:
+    """Blocks of 16 that an async load keeps free for a decode with drafts (`Scheduler._spec_decode_step_blocks`)."""
+    return int(make_scheduler(config)._spec_decode_step_blocks)
+
+
+def manager_rewritten(config: Any) -> int:
+    """Trailing computed tokens that the manager takes for not final (`num_reprefillable_tokens`)."""
+    return int(make_scheduler(config).kv_cache_manager.coordinator.num_reprefillable_tokens)
+
+
 def draft_counts(counts: DraftCounts) -> tuple[int, ...]:
     """Dynamic draft counts as the scheduler looks them up (`build_dynamic_sd_schedule_lookup`)."""
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
@@ -194,7 +248,20 @@ _ASKED: tuple[Callable[[Any], int], ...] = (
     v1_pass_rows,
     warmup_blocks,
     dspark_index_width,
+    mamba_blocks_replayed,
+    dispatcher_query_rows,
+    v1_query_rows,
+    v2_context_rows,
+    scheduler_lookahead,
+    scheduler_prefill_lookahead,
+    scheduler_block_drop,
+    scheduler_running,
+    scheduler_step_blocks,
+    manager_rewritten,
 )
+
+#: what places ask for
+_NEEDED = (v1_drafter, v2_drafter, make_scheduler, mamba_blocks)
 
 
 def _asked(place: Callable[[Any], int]) -> Callable[[Case], int]:
@@ -206,7 +273,7 @@ PLACES: dict[str, Callable[[Case], int]] = {place.__name__: _asked(place) for pl
 
 
 def text_of(name: str) -> str:
-    """The text of a place, and of the drafter that it asks for, as `repro.py` holds it."""
+    """The text of a place, and of what it asks for, as `repro.py` holds it."""
     place = next(place for place in _ASKED if place.__name__ == name)
-    drafters = [drafter for drafter in (v1_drafter, v2_drafter) if drafter.__name__ in place.__code__.co_names]
-    return "\n\n".join(inspect.getsource(function) for function in (*drafters, place))
+    asked = [needed for needed in _NEEDED if needed.__name__ in place.__code__.co_names]
+    return "\n\n".join(inspect.getsource(function) for function in (*asked, place))
