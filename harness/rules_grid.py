@@ -59,6 +59,8 @@ def _cases_of(base: Case) -> Iterator[Case]:
     for active in sorted({1, fits - 1, fits, fits + 1, MANY, MANY + 1}):
         if active > 0:
             yield evolve(base, active=active)
+    for threshold in sorted({1, max(1, base.drafts), base.drafts + 1}):
+        yield evolve(base, threshold=threshold)
     for scheduled in sorted({1, base.drafts + 1, base.budget, base.budget + 1}):
         yield evolve(base, scheduled=scheduled)
 

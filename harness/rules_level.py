@@ -40,8 +40,8 @@ FACTS = {
     "overlap": "S30",
 }
 
-#: the law of progress is one of the scheduler's: every method that drafts meets it the same way
-PROGRESS, RESUMED = "progress", "resumed decode"
+#: laws of the scheduler's: every method that drafts meets them the same way
+OF_RESUMED, RESUMED = ("progress", "padding"), "resumed decode"
 
 
 @frozen(kw_only=True)
@@ -120,13 +120,13 @@ def law_differences(case: Case, observed: Facts, step: int = 0) -> list[RuleDiff
             aspect="law",
             step=step,
             group=None,
-            kind=RESUMED if rule == PROGRESS else case.row.title,
+            kind=RESUMED if rule in OF_RESUMED else case.row.title,
             rule=rule,
             sign="broken",
             expected="holds",
             observed=said,
             case=case,
-            tags=("G given",) if rule == PROGRESS and case.scheduled is not None else (),
+            tags=("G given",) if rule in OF_RESUMED and case.scheduled is not None else (),
         )
         for rule, said in broken_laws(case, observed)
     ]

@@ -35,6 +35,8 @@ MINIMA: dict[str, int] = {
     "T = padded decode - 1": 5,
     "G given": 5,
     "A given": 5,
+    "threshold = decode rows": 5,
+    "threshold = decode rows - 1": 5,
     **{f"place {kept.name}": 2 for kept in KEPT},
     "draft counts": 5,
 }
@@ -49,6 +51,9 @@ def meet(case: Case, expected: Facts, reach: Counter[str]) -> None:
     reach["parallel" if case.parallel else "not parallel"] += 1
     reach["G given"] += case.scheduled is not None
     reach["A given"] += case.active is not None
+    if case.threshold is not None:
+        reach["threshold = decode rows"] += case.threshold == row.verified_rows(case.drafts)
+        reach["threshold = decode rows - 1"] += case.threshold == row.verified_rows(case.drafts) - 1
     if row.pads:
         padded = row.verified_rows(case.drafts) + row.charged.of(case.drafts)
         reach["T = padded decode"] += case.budget == padded

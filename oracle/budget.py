@@ -26,6 +26,8 @@ REFUSAL_RULES = {MODULES: "S11", SEQS: "S8", ACTIVE: "S8", OVERLAP: "S30", BUDGE
 class Case:
     """One configuration. method, parallel: a row of the table; drafts: K; scheduled: G; active: A (None: not given).
 
+    threshold: most tokens of one request in a step while there are others (`long_prefill_token_threshold`; None: off).
+
     drop_disabled, hash_disabled: the two switches of the EAGLE block drop and of lookahead hashes.
     """
 
@@ -36,6 +38,7 @@ class Case:
     seqs: int = field(default=16, validator=at_least(1))
     scheduled: int | None = field(default=None, validator=optional(1))
     active: int | None = field(default=None, validator=optional(1))
+    threshold: int | None = field(default=None, validator=optional(1))
     overlap: bool = field(default=False, validator=one_of(False, True))
     caching: bool = field(default=True, validator=one_of(False, True))
     connector: bool = field(default=False, validator=one_of(False, True))
@@ -54,9 +57,12 @@ class Case:
         """The method's row of the table."""
         return method(self.method, self.parallel)
 
+    def _given(self) -> tuple[tuple[str, int | None], ...]:
+        return (("G", self.scheduled), ("A", self.active), ("threshold", self.threshold))
+
     def __str__(self) -> str:
         flags = [word for word in ("overlap", "connector", "drop_disabled", "hash_disabled") if getattr(self, word)]
-        given = [f"{n}={v}" for n, v in (("G", self.scheduled), ("A", self.active)) if v is not None]
+        given = [f"{n}={v}" for n, v in self._given() if v is not None]
         rest = [*given, *flags, *([] if self.caching else ["no caching"])]
         return " ".join([f"{self.row.title} K={self.drafts} T={self.budget} R={self.seqs}", *rest])
 
@@ -224,12 +230,27 @@ def stuck(case: Case, charged: int) -> int:
     its 1 + K rows: a newcomer that does not fit is not cut, it is not admitted. Alone, a newcomer has one token left
     only after a hit or a load. `charged`: what is really charged.
     """
-    padded = case.row.pads and (case.caching or case.connector)
-    least = case.row.verified_rows(case.drafts) if padded else 1
+    least = case.row.verified_rows(case.drafts) if _pads(case) else 1
     room = case.budget - charged
     if case.scheduled is not None:
         room = min(room, case.scheduled)
     return max(0, least - room)
+
+
+def _pads(case: Case) -> bool:
+    """Whether a newcomer can come with one token left, which is then padded (S21)."""
+    return case.row.pads and (case.caching or case.connector)
+
+
+def cut_padding(case: Case, charged: int) -> int:
+    """Law of padding: rows that the long-prefill cap takes off a padded decode (must be 0).
+
+    All requests of a decode batch have one query length: a newcomer that is padded has all of its 1 + K rows, or it is
+    not padded. The cap (S4) holds while there is another request, so this one can be any of two.
+    """
+    if case.threshold is None or not _pads(case) or stuck(case, charged):
+        return 0
+    return max(0, case.row.verified_rows(case.drafts) - case.threshold)
 
 
 def broken_laws(case: Case, facts: Facts) -> list[tuple[str, str]]:
@@ -249,4 +270,7 @@ def broken_laws(case: Case, facts: Facts) -> list[tuple[str, str]]:
     lack = stuck(case, facts.charged)
     if lack:
         found.append(("progress", f"a resumed decode never fits, rows that it lacks: {lack}"))
+    if cut_padding(case, facts.charged):
+        rows = row.verified_rows(drafts)
+        found.append(("padding", f"a resumed decode is padded to {rows} rows and then cut to {case.threshold}"))
     return found

@@ -29,6 +29,7 @@ _NAMES = {
     "seqs": "max_num_seqs (R)",
     "scheduled": "max_num_scheduled_tokens (G)",
     "active": "max_num_active_seqs (A)",
+    "threshold": "long_prefill_token_threshold",
     "overlap": "async_scheduling",
     "caching": "enable_prefix_caching",
     "connector": "KV connector",
@@ -50,6 +51,8 @@ def title(difference: RuleDifference) -> str:
     what = _reason(difference).what
     if difference.rule == "progress":
         return "An accepted token budget in which a resumed decode is never scheduled"
+    if difference.rule == "padding":
+        return "The long-prefill cap cuts a padded decode, and the scheduler asserts that it was not cut"
     if difference.aspect == "methods":
         return f"SpeculativeConfig: method {difference.kind!r} is {difference.observed}"
     said = f"{what} of {difference.kind} is {difference.observed}, not {difference.expected}"

@@ -114,6 +114,12 @@ REASONS: dict[str, Reason] = {
             ("vllm/v1/core/sched/scheduler.py", "Scheduler.schedule"),
         ),
     ),
+    "padding": Reason(
+        "a resumed decode beside another request",
+        "A newcomer with one token left is padded to the rows of a decode with drafts, so that all requests of the "
+        "batch have one query length. A cap that cuts the padding must take it away whole, as the Mamba split does.",
+        (("vllm/v1/core/sched/scheduler.py", "Scheduler.schedule"),),
+    ),
     "draft_counts": Reason(
         "the draft count of each batch size",
         "A gap between two ranges keeps the count before it, and no count exceeds K, for which slots are reserved.",

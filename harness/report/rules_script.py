@@ -21,6 +21,7 @@ _DEFAULTS = {
     "disable_lookahead_block_hashes": False,
     "max_num_scheduled_tokens": None,
     "max_num_active_seqs": None,
+    "long_prefill_token_threshold": 0,
 }
 
 
@@ -50,10 +51,13 @@ def question_of(difference: RuleDifference) -> Question:
         return Question(functions=took, got=got, test=_equals(str(known)), builds=False)
     if difference.rule == "progress":
         return Question(
-            functions=resumed.text_of(),
+            functions=resumed.text_of(resumed.empty_steps),
             got="got = empty_steps(config)  # of 100",
             test=_equals("0", "0 steps without a token while a request waits alone"),
         )
+    if difference.rule == "padding":
+        functions = resumed.text_of(resumed.two_resumed)
+        return Question(functions=functions, got="got = two_resumed(config)", test=_equals('"both end"', "both end"))
     if aspect == "law":
         return _law(difference, case)
     if aspect in kept.PLACES:

@@ -220,6 +220,7 @@ def scheduler_arguments(case: Case) -> dict[str, Any]:
         "max_num_seqs": case.seqs,
         "max_num_scheduled_tokens": case.scheduled,
         "max_num_active_seqs": case.active,
+        "long_prefill_token_threshold": case.threshold or 0,
         "async_scheduling": case.overlap,
     }
 

@@ -7,6 +7,7 @@ The functions get a `VllmConfig` and need nothing of ours: `repro.py` of a diffe
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 
@@ -91,6 +92,21 @@ def empty_steps(config: Any, steps: int = 100) -> int:
     return empty
 
 
-def text_of() -> str:
-    """The text of all of them, as `repro.py` holds it."""
-    return "\n\n".join(inspect.getsource(part) for part in (make_scheduler, make_request, run_step, empty_steps))
+def two_resumed(config: Any) -> str:
+    """What becomes of two requests whose prompts are cached but for one token: "both end", or what was raised."""
+    scheduler = make_scheduler(config)
+    try:
+        for names in ("0", "12"):  # the first one computes the prompt
+            for name in names:
+                scheduler.add_request(make_request(scheduler, name))
+            for _ in range(100):
+                if scheduler.requests:
+                    run_step(scheduler)
+    except AssertionError:
+        return "AssertionError out of schedule()"
+    return "both end" if not scheduler.requests else "they wait"
+
+
+def text_of(asked: Callable[[Any], object]) -> str:
+    """The text of one of the questions, and of what it asks for, as `repro.py` holds it."""
+    return "\n\n".join(inspect.getsource(part) for part in (make_scheduler, make_request, run_step, asked))

@@ -55,6 +55,7 @@ SAMPLES: dict[str, RuleDifference] = {
         ("charged rows", "rules/law/draft_model parallel/B-L1/broken"),
         ("own rows", "rules/law/dflash/B-L1/broken"),
         ("progress", "rules/law/resumed decode/progress/broken"),
+        ("padding", "rules/law/resumed decode/padding/broken"),
         ("place", "rules/v1_room/dflash/D-L2/less"),
         ("least", "rules/v1_pass_rows/eagle/B-L1/less"),
         ("counts", "rules/draft_counts/draft counts/S24/other"),

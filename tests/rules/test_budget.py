@@ -13,6 +13,7 @@ from oracle.budget import (
     SEQS,
     Case,
     broken_laws,
+    cut_padding,
     predict,
     stuck,
 )
@@ -198,6 +199,16 @@ def test_least_budget_in_which_a_resumed_decode_runs(name, parallel, least):
 
 def test_without_cached_prompts_one_row_is_enough():
     assert 0 == stuck(evolve(_alone("ngram", False, 1), caching=False), 0)
+
+
+@pytest.mark.parametrize(("threshold", "cut"), [(None, 0), (1, 3), (3, 1), (4, 0), (16, 0)])
+def test_rows_that_the_cap_takes_off_a_padded_decode(threshold, cut):
+    """K = 3: 4 rows; what does not fit the budget is not padded."""
+    case = evolve(_alone("eagle3", False, 16), threshold=threshold)
+
+    assert cut == cut_padding(case, 0)
+    assert 0 == cut_padding(evolve(case, budget=4, scheduled=3), 0)
+    assert 0 == cut_padding(evolve(case, caching=False), 0)
 
 
 def _alone(name, parallel, budget):

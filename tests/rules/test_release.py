@@ -9,7 +9,7 @@ from harness.findings import Declared, load
 from harness.rules_grid import ALL_DRAFTS
 from harness.rules_level import Release
 from harness.targets import compat, config, kept, resumed
-from oracle.budget import Case, stuck
+from oracle.budget import Case, cut_padding, stuck
 from oracle.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("vllm")
@@ -141,3 +141,19 @@ def test_law_of_progress_says_what_the_real_scheduler_does(case):
     lacking = stuck(case, config.facts(case).charged)
 
     assert (100 if lacking else 0) == resumed.empty_steps(config.build(case))
+
+
+#: K = 3: the cap at the rows of a decode, below them, and off
+PADDING = [
+    *(Case(method=name, drafts=3, threshold=cap) for name in ("ngram", "eagle3", "dflash") for cap in (1, 3, 4)),
+    Case(method="eagle3", drafts=3),
+    Case(method="eagle3", drafts=3, threshold=3, caching=False),
+]
+
+
+@pytest.mark.parametrize("case", PADDING, ids=str)
+def test_law_of_padding_says_what_the_real_scheduler_does(case):
+    """Two resumed decodes: the real scheduler's assertion fails exactly where the cap cuts the padding."""
+    cut = cut_padding(case, config.facts(case).charged)
+
+    assert ("AssertionError out of schedule()" if cut else "both end") == resumed.two_resumed(config.build(case))

@@ -12,7 +12,7 @@ import pytest
 from harness import findings, tracefile
 from harness.report.rules_folder import trace_of, write_rule_report
 from harness.report.rules_reasons import REASONS
-from harness.rules_level import FACTS
+from harness.rules_level import FACTS, OF_RESUMED
 from harness.rules_places import NAMES
 from harness.targets.compat import installed_release
 from tests.real.test_repro import DRIVER
@@ -24,7 +24,7 @@ def written(folder, name):
     return write_rule_report(folder / name, SAMPLES[name], "0.33.0", versions=VERSIONS, locate=locate)
 
 
-@pytest.mark.parametrize("name", ["number", "refusal", "progress", "counts"])
+@pytest.mark.parametrize("name", ["number", "refusal", "progress", "place", "counts"])
 @pytest.mark.parametrize("file", ["report.md", "repro.py"])
 def test_file(name, file, tmp_path, snapshot):
     assert snapshot == (written(tmp_path, name) / file).read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def test_the_script_is_python(name, tmp_path):
 
 
 def test_everything_that_is_compared_has_its_reason():
-    laws = {"D-L1", "B-L1", "progress"}
+    laws = {"D-L1", "B-L1", *OF_RESUMED}
 
     assert {"refusal", "draft_counts", "methods", *FACTS, *NAMES, *laws} == set(REASONS)
 
@@ -60,7 +60,7 @@ def test_exits_1_while_the_defect_is_there_and_0_otherwise(tmp_path):
     codes = json.loads(ran.stdout or "{}")
     found = {name: codes.get(str(path)) for name, path in scripts.items()}
 
-    assert {**dict.fromkeys(planted, 0), **dict.fromkeys(declared, 1), "progress": 1} == found, ran.stderr
+    assert {**dict.fromkeys(planted, 0), **dict.fromkeys(declared, 1), "progress": 1, "padding": 1} == found, ran.stderr
 
 
 def test_scripts_name_the_release_that_they_were_written_for(tmp_path):
