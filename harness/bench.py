@@ -32,7 +32,7 @@ from harness.targets.manager import Manager
 from harness.worker import EXAMPLES, Journal, run_shard
 from oracle.setting import Setting
 from oracle.trace import Call, Extend, GiveBack, Loaded, NewStep, Operation, Release, Trim
-from strategies.packed import Operations, open_trace
+from strategies.packed import Operations
 from strategies.settings import Reader, read_setting
 from strategies.traces import draw
 
@@ -83,7 +83,7 @@ def _new_step(manager: Manager) -> None:
 
 def record(data: bytes, options: Options) -> Recorded:
     """Run packed bytes checked once, and keep the bare calls."""
-    setting, stream = open_trace(data)
+    setting, stream = options.open(data, "scheduler")
     replay = Replay(setting, Manager, options)
     actions: list[Action] = []
     while not replay.over:

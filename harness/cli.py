@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from harness import __version__, findings, tracefile, warmup_commands
-from harness.console import console, progress, show_report
+from harness.console import console, download, progress, show_report
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
 from harness.replay import Options, run_trace
@@ -21,7 +21,7 @@ from harness.targets.compat import TargetError, installed_release
 from harness.worker import MAGIC, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
-from oracle.releases import RULES, Rule, confirmed, same_release
+from oracle.releases import RULES, Rule, confirmed
 from oracle.trace import ASPECTS, Trace
 from oracle.warmup import WarmupTrace
 
@@ -83,6 +83,24 @@ aspects_option = click.option(
     default=frozenset(ASPECTS),
     help=f"What is compared, of {', '.join(ASPECTS)}; default all.",
 )
+
+
+def _choose(context: click.Context, parameter: click.Parameter, wanted: str | None) -> None:
+    """Before anything imports vLLM."""
+    from harness import store
+
+    if wanted is not None:
+        store.choose(wanted)
+
+
+release_option = click.option(
+    "--release",
+    metavar="RELEASE|FOLDER",
+    callback=_choose,
+    expose_value=False,
+    is_eager=True,
+    help="Run this vLLM: one that `releases list` shows, or a folder with a vllm package in it.",
+)
 trace_argument = click.argument("trace", type=click.Path(path_type=Path))
 
 
@@ -106,7 +124,7 @@ def cli() -> None:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
 @click.option("--workers", type=click.IntRange(min=1, max=256), default=1, show_default=True, help="Processes.")
-@click.option("--release", help="The vLLM release to run; must be the installed one.")
+@release_option
 @target_option
 @aspects_option
 @click.option(
@@ -130,7 +148,6 @@ def run(
     budget: float | None,
     seed: int,
     workers: int,
-    release: str | None,
     target: str | None,
     aspects: frozenset[str],
     out: Path,
@@ -146,11 +163,6 @@ def run(
     talk = console(stderr=as_json)
     job.prepare_out(out)
     installed = installed_release()
-    if release is not None and not same_release(release, installed):
-        here = installed or "none"
-        raise TargetError(
-            f"release {release} is not at hand, installed is {here}; install vllm=={release} and run again"
-        )
     declared = None if no_findings else findings.Declared(findings.load(), installed)
     seconds = budget if budget is not None else None if steps is not None else 60.0
     talk.print(f"importing vLLM {installed or ''} ...")
@@ -244,6 +256,7 @@ def _replay_rules(trace: RuleTrace, declared: findings.Declared) -> None:
 
 @cli.command()
 @trace_argument
+@release_option
 @target_option
 @aspects_option
 def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
@@ -259,7 +272,7 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
     if isinstance(other, RuleTrace):
         _replay_rules(other, declared)
     loaded = _read(trace)
-    options = Options(aspects=aspects, audit_every=1, declared=declared, keep_entries=True)
+    options = Options(aspects=aspects, audit_every=1, declared=declared, keep_entries=True, release=installed_release())
     outcome = replay_in_a_fork(loaded, load_target(target), options)
     out = console()
     out.print(step_table.text(outcome), markup=False, soft_wrap=True)
@@ -291,6 +304,7 @@ def explain(trace: Path) -> None:
 
 @cli.command("shrink")
 @trace_argument
+@release_option
 @target_option
 @aspects_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write it; default: print it.")
@@ -305,7 +319,7 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
         sys.exit(warmup_commands.shrink(other, output, tries))
     loaded = _read(trace)
     make_target = load_target(target)
-    options = Options(aspects=aspects, audit_every=1)
+    options = Options(aspects=aspects, audit_every=1, release=installed_release())
     outcome = replay_in_a_fork(loaded, make_target, options)
     if not outcome.differences:
         console(stderr=True).print("the trace shows no difference: nothing to shrink")
@@ -327,6 +341,7 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
 
 
 @cli.command("canary")
+@release_option
 @target_option
 def canary_command(target: str | None) -> None:
     """Prove that the harness can fail: a planted defect must be caught."""
@@ -334,7 +349,7 @@ def canary_command(target: str | None) -> None:
     from harness.targets.loader import load_target
 
     make_target = load_target(target)
-    steps, ended = in_a_fork(lambda: canary.caught(make_target, Options()), CANARY_SECONDS)
+    steps, ended = in_a_fork(lambda: canary.caught(make_target, Options(release=installed_release())), CANARY_SECONDS)
     if ended:
         raise TargetError(f"the target does not let the canary come to its end: {ended}")
     if steps is None:
@@ -350,13 +365,48 @@ def releases_group() -> None:
 
 @releases_group.command("list")
 def releases_list() -> None:
-    """The release that is installed."""
+    """The release that is installed, and those in the cache folder."""
+    from harness import store
+
     installed = installed_release()
     if installed is None:
         console().print("none: vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'", markup=False)
-        return
-    known = "rules confirmed" if confirmed(installed) else "rules not confirmed: a run is inconclusive"
-    console().print(f"{installed}  installed, {known}")
+    else:
+        console().print(f"{installed}  installed, {_known(installed)}", highlight=False)
+    stored = store.stored()
+    for each in stored:
+        text = f"{each.release}  fetched {each.fetched}, {each.size / 2**20:.0f} MiB, {_known(each.release)}"
+        console().print(text, highlight=False)
+    if stored:
+        console().print(f"in {store.folder()}", markup=False, soft_wrap=True, highlight=False)
+
+
+def _known(release: str) -> str:
+    return "rules confirmed" if confirmed(release) else "rules not confirmed: a run is inconclusive"
+
+
+@releases_group.command("fetch")
+@click.argument("releases", nargs=-1, required=True)
+def releases_fetch(releases: tuple[str, ...]) -> None:
+    """Bring the Python files of releases into the cache folder."""
+    from harness import store
+
+    for release in releases:
+        with download(console(stderr=True), f"vllm {release}") as show:
+            here = store.fetch(release, show)
+        console().print(
+            f"{here.release}  {here.size / 2**20:.0f} MiB in {here.folder}", soft_wrap=True, highlight=False
+        )
+
+
+@releases_group.command("remove")
+@click.argument("releases", nargs=-1, required=True)
+def releases_remove(releases: tuple[str, ...]) -> None:
+    """Delete releases from the cache folder."""
+    from harness import store
+
+    for release in releases:
+        console().print(f"removed {store.remove(release).folder}", soft_wrap=True, highlight=False)
 
 
 @releases_group.command("rules")
@@ -402,6 +452,7 @@ def findings_show(name: str) -> None:
 
 
 @findings_group.command("refresh")
+@release_option
 @click.argument("names", nargs=-1)
 def findings_refresh(names: tuple[str, ...]) -> None:
     """Write report.md and repro.py of findings again, from their trace.json and finding.json."""
@@ -413,6 +464,7 @@ def findings_refresh(names: tuple[str, ...]) -> None:
 
 
 @findings_group.command("check")
+@release_option
 @click.argument("names", nargs=-1)
 def findings_check(names: tuple[str, ...]) -> None:
     """Check that findings still reproduce exactly where they say; 1 if one has gone."""

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 from rich.table import Table
 
 from harness.engine import RunResult
 from harness.job import AGREED, DIFFERENCES, Report
-from harness.reach import MINIMA
 
 #: without a terminal, a line every so many steps
 PLAIN_EVERY = 100_000
@@ -71,6 +70,19 @@ def _lines(out: Console) -> Callable[[RunResult], None]:
     return show
 
 
+@contextmanager
+def download(out: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback that shows how much of a file is there, in bytes; a plain line where there is no terminal."""
+    if not out.is_terminal:
+        out.print(f"fetching {what} ...", markup=False)
+        yield lambda done, total: None
+        return
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task(escape(what), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def show_report(out: Console, report: Report) -> None:
     """Reach, differences, verdict."""
     out.print(_reach(report))
@@ -114,7 +126,7 @@ def _reach(report: Report) -> Table:
         table.add_column()
         table.add_column(justify="right")
     cells = []
-    for name, least in MINIMA.items():
+    for name, least in report.minima.items():
         count = report.result.reach[name]
         text = f"{count:,} ({least})"
         cells.append((name, text if count >= least else f"[red]{text} MISSED[/]"))

@@ -33,6 +33,7 @@ from harness.forks import (
 from harness.replay import MakeTarget, Options
 from harness.shrink import Shrunk, shrink
 from harness.worker import Found, Journal, ShardResult, run_shard
+from oracle.releases import confirmed
 from oracle.trace import CACHING_METHODS, Difference
 
 #: what the shards of a run have, in turn: one in five does what no scheduler does, two in five have caching on
@@ -90,10 +91,15 @@ class RunResult:
                 self.found[name] = found
 
 
-def profile_of(shard: int, make_target: MakeTarget | None = None) -> str:
-    """Which traces a shard has. A Target of the user's own that knows no caching gets none of those."""
+def profile_of(shard: int, make_target: MakeTarget | None = None, release: str | None = None) -> str:
+    """Which traces a shard has.
+
+    None with caching on for a Target of the user's own that knows no caching, and for a release whose caching rules
+    are not specified while the others are.
+    """
     turn = TURNS[shard % len(TURNS)]
     caches = not isinstance(make_target, type) or all(hasattr(make_target, name) for name in CACHING_METHODS)
+    caches = caches and (confirmed(release, "caching") or not confirmed(release))
     return turn if caches or turn != "caching" else "scheduler"
 
 
@@ -119,7 +125,7 @@ def _serve(plan: Plan, pipe: Connection, journal_path: Path) -> None:
         if shard is None:
             return
         try:
-            profile = profile_of(shard, plan.make_target)
+            profile = profile_of(shard, plan.make_target, plan.options.release)
             result = run_shard(plan.seed, shard, plan.make_target, plan.options, profile, journal, name_of=plan.name_of)
         except Exception as error:
             pipe.send(raised(error))

@@ -23,11 +23,12 @@ class FindingLevel:
 
 
 def _manager() -> FindingLevel:
+    from harness.targets.compat import installed_release
     from harness.targets.loader import load_target
 
     make_target = load_target(None)
     return FindingLevel(
-        lambda finding: findings.reproduces(finding, make_target),
+        lambda finding: findings.reproduces(finding, make_target, installed_release()),
         lambda finding, release: findings.refresh(finding, make_target, release),
     )
 

@@ -174,7 +174,7 @@ def refresh(finding: Finding, make_target: MakeTarget, release: str | None) -> N
     """Write the finding's report.md and repro.py again, from its trace and its declaration."""
     from harness.report.folder import write_report
 
-    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1))
+    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1, release=release))
     found = [difference for difference in outcome.differences if finding.fits(difference)]
     if not found:
         raise FindingError(f"finding {finding.name} does not reproduce on {release}: nothing is written")
@@ -184,7 +184,7 @@ def refresh(finding: Finding, make_target: MakeTarget, release: str | None) -> N
     tracefile.write_text(path, argument(finding) + rest)
 
 
-def reproduces(finding: Finding, make_target: MakeTarget) -> bool:
-    """Whether the finding's own trace still shows it."""
-    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1))
+def reproduces(finding: Finding, make_target: MakeTarget, release: str | None = None) -> bool:
+    """Whether the finding's own trace still shows it, by the rules of `release`."""
+    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1, release=release))
     return any(finding.fits(difference) for difference in outcome.differences)

@@ -14,7 +14,7 @@ from harness import canary, findings, tracefile
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.forks import in_a_fork
-from harness.reach import MINIMA
+from harness.reach import minima
 from harness.replay import MakeTarget, Options
 from harness.report.folder import Seen, also_names, write_report
 from harness.shrink import Shrunk, defect_of, rank
@@ -70,7 +70,12 @@ class Report:
     @property
     def missed(self) -> list[str]:
         """Reach counters below their minimum."""
-        return [name for name, least in MINIMA.items() if self.result.reach[name] < least]
+        return [name for name, least in self.minima.items() if self.result.reach[name] < least]
+
+    @property
+    def minima(self) -> dict[str, int]:
+        """What must be reached, how often."""
+        return minima(self.job.release)
 
     def data(self) -> dict[str, Any]:
         """The one JSON object of `run --json`."""
@@ -111,7 +116,7 @@ class Report:
                 for reported in self.differences
             ],
             "declared": dict(sorted(result.declared.items())),
-            "reach": {name: result.reach[name] for name in MINIMA},
+            "reach": {name: result.reach[name] for name in self.minima},
             "missed": self.missed,
         }
 
@@ -132,7 +137,7 @@ def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -
     """Run a job to its verdict. Raises SlotcheckError for what the user can mend."""
     prepare_out(job.out)
     declared = job.declared
-    options = Options(aspects=job.aspects)
+    options = Options(aspects=job.aspects, release=job.release)
     flown = job.out / "inflight" / "canary.journal"
     canary_steps, ended = in_a_fork(
         lambda: canary.caught(job.make_target, options, journal=flown), job.hang_seconds, flown
@@ -143,7 +148,7 @@ def run(job: Job, progress: Callable[[RunResult], None] = lambda result: None) -
         seconds=job.seconds,
         workers=job.workers,
         make_target=job.make_target,
-        options=Options(aspects=job.aspects, declared=declared or (lambda difference: False)),
+        options=Options(aspects=job.aspects, declared=declared or (lambda difference: False), release=job.release),
         inflight=job.out / "inflight",
         name_of=_namer(declared),
         hang_seconds=job.hang_seconds,

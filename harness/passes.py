@@ -21,7 +21,6 @@ from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.setting import Setting
 from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Call, Drained, NamedAudit, Observation, methods_of
-from strategies.profiles import open_trace
 
 #: told the step that runs next
 At = Callable[[int], object]
@@ -110,7 +109,7 @@ def applies(options: Options) -> bool:
 
 def predict(data: bytes, profile: str, options: Options) -> Prediction:
     """Run packed bytes on the oracle alone."""
-    setting, stream = open_trace(data, profile)
+    setting, stream = options.open(data, profile)
     oracle = CachingRecorder(setting) if setting.enable_caching else Recorder(setting)
     replay = new_replay(setting, None, options, oracle=oracle)
     ledger = replay.ledger
@@ -166,7 +165,7 @@ def lockstep(
     at: At = lambda step: None,
 ) -> Outcome:
     """Run packed bytes step by step on both parties."""
-    setting, stream = open_trace(data, profile)
+    setting, stream = options.open(data, profile)
     replay = new_replay(setting, make_target, options, reach)
     while not replay.over:
         operation = stream.next(replay.ledger)

@@ -54,15 +54,15 @@ class Checker:
     def check(self, data: bytes | Trace, make_target: MakeTarget | None = None, profile: str = "scheduler") -> Outcome:
         """Run packed bytes or a trace; raises Divergence. `make_target`: another target than the installed manager."""
         from harness.replay import Options, Replay, run_trace
+        from harness.targets.compat import installed_release
         from oracle.trace import Trace
-        from strategies.packed import open_trace
 
         chosen = make_target or self.make_target
-        options = Options(declared=self.declared)
+        options = Options(declared=self.declared, release=installed_release())
         if isinstance(data, Trace):
             outcome = run_trace(data, chosen, options)
         else:
-            setting, stream = open_trace(data, profile)
+            setting, stream = options.open(data, profile)
             replay = Replay(setting, chosen, options)
             while not replay.over:
                 operation = stream.next(replay.ledger)
@@ -125,10 +125,11 @@ def describe(found: Divergence, name: str, write: Callable[..., Path] | None = N
     from harness.report.folder import write_report
     from harness.report.table import difference_text, text
     from harness.shrink import shrink
+    from harness.targets.compat import installed_release
     from oracle.errors import SlotcheckError
 
     checker = found.checker
-    options = Options(declared=checker.declared, audit_every=1, keep_entries=True)
+    options = Options(declared=checker.declared, audit_every=1, keep_entries=True, release=installed_release())
     small = shrink(found.trace, found.difference, found.make_target, options)
     outcome = run_trace(small.trace, found.make_target, options)
     safe = re.sub(r"[^\w.]+", "-", name).strip("-")

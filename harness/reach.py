@@ -7,6 +7,7 @@ from collections import Counter
 from oracle.allocator import Allocator
 from oracle.groups import ChunkedLocal, Mamba
 from oracle.ledger import Request, Settled
+from oracle.releases import NEWEST, choices_of
 from oracle.setting import Setting
 from oracle.trace import REFUSED, Call, Drained, Hit, Loaded, Observation, Query, Release, Rows
 
@@ -189,10 +190,6 @@ class Reach:
         if operation.deferred:
             counts["deferred release"] += 1
 
-    def missed(self) -> list[str]:
-        """The crossings that were not met often enough."""
-        return [name for name, least in MINIMA.items() if self.counts[name] < least]
-
     def found(self, setting: Setting, query: Query, hit: Hit) -> None:
         """A lookup was answered."""
         if query.request >= 0:
@@ -204,3 +201,10 @@ class Reach:
         """A step was launched with caching on."""
         if seen.copies:
             self.counts["copy"] += 1
+
+
+def minima(release: str | None) -> dict[str, int]:
+    """MINIMA of the crossings that a release can show."""
+    choices = choices_of(release or NEWEST)
+    absent = {"kind circular_buffer": not choices.rings, "align checkpoint": not choices.checkpoints}
+    return {name: least for name, least in MINIMA.items() if not absent.get(name)}

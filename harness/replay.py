@@ -13,7 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import ClassVar, cast
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from harness import compare
 from harness.reach import Reach
@@ -22,6 +22,7 @@ from oracle.errors import SlotcheckError
 from oracle.laws import Laws
 from oracle.ledger import Ledger
 from oracle.memory import Memory, Violation
+from oracle.releases import NEWEST
 from oracle.setting import Setting
 from oracle.trace import (
     ASPECTS,
@@ -49,6 +50,8 @@ from oracle.trace import (
     Trim,
     methods_of,
 )
+from strategies.packed import Operations
+from strategies.profiles import open_trace
 
 MakeTarget = Callable[[Setting], Target]
 #: operations between two audits; a difference found by one is looked up again with an audit at each step
@@ -71,13 +74,22 @@ class Entry:
 
 @define
 class Options:
-    """What a replay checks. Not frozen: attrs' frozen classes cost at each read nothing, but here nothing is gained."""
+    """What a replay checks. release: whose rules hold; None: the newest's, or a trace's own. limits: see strategies.
+
+    Not frozen: attrs' frozen classes cost at each read nothing, but here nothing is gained.
+    """
 
     aspects: frozenset[str] = frozenset(ASPECTS)
     audit_every: int = AUDIT_EVERY
     declared: Callable[[Difference], bool] = lambda difference: False
     keep_entries: bool = False
     memory: bool = True
+    release: str | None = None
+    limits: str | None = None
+
+    def open(self, data: bytes, profile: str) -> tuple[Setting, Operations]:
+        """Decode packed bytes for this release."""
+        return open_trace(data, profile, self.release or NEWEST, self.limits)
 
 
 @define
@@ -385,10 +397,11 @@ class Replay:
             self.laws.released(request, before, deferred)
 
     def _plain(self, expected: Observation, observed: Observation | None, zeroing: bool = False) -> None:
-        """Compare answers that decide nothing."""
+        """Compare answers that decide nothing; after a declared difference of rows the two states have parted."""
         difference = self._hold(expected, observed, zeroing=zeroing)
         if difference is not None:
             self._differ(difference)
+            self.over = self.over or not zeroing
 
     def _give_back(self, operation: GiveBack) -> None:
         if not self.ledger.give_back():
@@ -481,12 +494,14 @@ def new_replay(
 
 def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, reach: Reach | None = None) -> Outcome:
     """Run a whole trace. A difference that an audit found is looked up again with an audit at each step."""
+    if options.release is not None:
+        trace = evolve(trace, setting=evolve(trace.setting, release=options.release))
     replay = new_replay(trace.setting, make_target, options, reach)
     run_operations(replay, trace.operations)
     outcome = replay.result()
     found = outcome.differences
     if found and found[0].aspect in ("order", "ids", "law") and options.audit_every > 1:
-        closer = Options(options.aspects, 1, options.declared, options.keep_entries, options.memory)
+        closer = evolve(options, audit_every=1)
         replay = new_replay(trace.setting, make_target, closer)
         run_operations(replay, trace.operations)
         if replay.outcome_differences:

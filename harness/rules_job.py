@@ -142,7 +142,7 @@ def _judge(report: RulesReport) -> None:
         report.verdict = BROKEN
         reasons.append("the canary was not caught: this run could not have failed")
         return
-    if not confirmed(report.job.version):
+    if not confirmed(report.job.version, "rules"):
         reasons.append(f"rules not confirmed for release {report.job.version or 'unknown'}")
     if not result.whole:
         reasons.append(f"the walk ended after {result.cases:,} cases, before the end of the grid")

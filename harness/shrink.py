@@ -211,7 +211,7 @@ def shrink(
     What does not show when the trace is run alone, for example that two runs differ (W6), is not shrunk.
     """
     given = options or Options()
-    closely = Options(given.aspects, 1, given.declared, False, given.memory)
+    closely = evolve(given, audit_every=1, keep_entries=False)
 
     def run(candidate: Trace) -> list[Difference]:
         return run_trace(candidate, make_target, closely).differences

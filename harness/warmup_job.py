@@ -219,7 +219,7 @@ def _judge(report: WarmupReport) -> None:
         return
     if report.canary_ended:
         reasons.append(f"the canary's process did not live: {report.canary_ended}")
-    if not confirmed(report.job.release):
+    if not confirmed(report.job.release, "warmup"):
         reasons.append(f"rules not confirmed for release {report.job.release or 'unknown'}")
     missed = report.total.missed()
     if missed:

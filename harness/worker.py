@@ -22,7 +22,7 @@ from harness.reach import Reach
 from harness.replay import MakeTarget, Options, Outcome, new_replay, run_trace
 from oracle.errors import TraceError
 from oracle.trace import Difference, Trace
-from strategies.profiles import PROFILES, open_trace
+from strategies.profiles import PROFILES
 from strategies.traces import draw
 
 #: examples a shard; a run is a sequence of shards, whoever runs them
@@ -104,12 +104,11 @@ def read_journal(path: Path) -> Progress:
     return Progress(traces, step, raw[_HEAD.size : _HEAD.size + length], PROFILES[profile])
 
 
-def decode(data: bytes, steps: int, profile: str) -> Trace:
+def decode(data: bytes, steps: int, profile: str, release: str | None = None) -> Trace:
     """The first `steps` + 1 operations of packed bytes, with the oracle alone: needs no target."""
-    setting, stream = open_trace(data, profile)
-    replay = new_replay(
-        setting, None, Options(aspects=frozenset())
-    )  # a law that the oracle breaks too ends no trace here
+    options = Options(aspects=frozenset(), release=release)  # a law that the oracle breaks too ends no trace here
+    setting, stream = options.open(data, profile)
+    replay = new_replay(setting, None, options)
     while not replay.over and len(replay.operations) <= steps:
         operation = stream.next(replay.ledger)
         if operation is None:

@@ -7,7 +7,7 @@ comes before the test, because what nobody reads any more can serve this very ca
 from __future__ import annotations
 
 from oracle.breakdown import Breakdown
-from oracle.groups import CircularBuffer, Mamba, Sink
+from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink
 from oracle.pool import Pool
 from oracle.reservation import Positional, Work, rules_of, work_of
 from oracle.setting import Setting
@@ -25,7 +25,8 @@ class Allocator:
         self.max_model_len = setting.max_model_len
         self.watermark_blocks = setting.watermark_blocks
         self.rules: list[Positional] = rules_of(setting)
-        self.pool = Pool(setting.num_blocks)
+        self.choices = setting.choices
+        self.pool = Pool(setting.num_blocks, self.choices.freed_to_front)
         for group in setting.groups:
             if isinstance(group, Sink):
                 self.pool.take(group.sink_len // group.block_size)
@@ -45,8 +46,11 @@ class Allocator:
         """A60: groups whose fresh blocks the worker must zero, because they are read before they are fully written."""
         groups = self.setting.groups
         precisions = {g.precision for g in groups if g.attention}
-        if len(precisions) < 2 and not any(isinstance(g, Mamba) for g in groups):
+        mixed = len(precisions) > 1 and self.choices.zeroed_for_formats
+        if not mixed and not any(isinstance(g, Mamba) for g in groups):
             return [False for _ in groups]
+        if self.choices.zeroed_exactly:
+            return [type(g) in (FullAttention, MLA, HiddenState) for g in groups]
         return [g.attention and not isinstance(g, CircularBuffer) for g in groups]
 
     # ------------------------------------------------------------------------------------------- calls
@@ -109,7 +113,7 @@ class Allocator:
             row += rule.begin(work)
         for index, rule in enumerate(self.rules):
             taken = rule.adopt(work, rows[index], self.pool)
-            if taken and self.zeroed[index] and index not in call.skip_zeroing:
+            if taken and self.zeroed[index] and (self.choices.load_zeroing or index not in call.skip_zeroing):
                 self.to_zero[index] += taken
         if self.adopts:
             self.adopted.add(call.request)
@@ -123,7 +127,7 @@ class Allocator:
             if deferred:
                 for row in rows:
                     lead = 0
-                    while lead < len(row) and row[lead] == 0:
+                    while lead < len(row) and row[lead] == 0 and not self.choices.popped_whole:
                         lead += 1
                     popped += row[lead:]
             else:

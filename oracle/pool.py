@@ -8,11 +8,14 @@ from collections.abc import Iterable
 class Pool:
     """Ids 1 .. num_blocks-1; id 0 is the null block, never free and never handed out.
 
+    to_front: whether a freed block goes to the front of the queue or to its end, a choice of the release.
+
     The queue is kept back to front, so that both ends of a call, taking and giving back, are the end of a list: with
     caching off a freed block can never be found again and is the first to be used (A4).
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, to_front: bool = True) -> None:
+        self.to_front = to_front
         self._queue = list(range(num_blocks - 1, 0, -1))
 
     @property
@@ -35,7 +38,10 @@ class Pool:
         """Give a batch back; its first id goes to the very front, nulls are ignored (A4)."""
         given = [block for block in batch if block]
         given.reverse()
-        self._queue += given
+        if self.to_front:
+            self._queue += given
+        else:
+            self._queue[:0] = given
 
     def order(self) -> tuple[int, ...]:
         """The queue from its front."""

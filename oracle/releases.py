@@ -1,17 +1,27 @@
 """Rules that upstream changed, by release: value, first and last release that has it, and where upstream discusses it.
 
-An upgrade then gives differences that a row here explains. This version of slotcheck specifies one release in full
-(`CONFIRMED`); the rows before it say what changed on the way, so that a reader of an older release knows where to look.
+An upgrade then gives differences that a row here explains. A row that the oracle must know of says what it decides;
+`choices_of` collects these for a release. CONFIRMED lists the releases that were compared, level by level.
 """
 
 from __future__ import annotations
 
-from attrs import frozen
+from functools import cache
+from typing import Any
+
+from attrs import define, frozen
+from packaging.version import Version
 
 from oracle.charges import CHARGES
 
-#: releases that the oracle was compared with, rule by rule
-CONFIRMED = ("0.33.0",)
+NEWEST = "0.33.0"
+#: releases that the oracle was compared with, by level; the manager level with caching on apart
+CONFIRMED = {
+    "manager": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
+    "caching": (NEWEST,),
+    "rules": (NEWEST,),
+    "warmup": (NEWEST,),
+}
 
 
 @frozen
@@ -24,6 +34,35 @@ class Rule:
     until: str | None
     spec: str
     reference: str
+    decides: tuple[str, Any] | None = None
+    """What the oracle does where this value is in force: a field of Choices and its value."""
+
+
+@define(slots=True)
+class Choices:
+    """What a release chose where the manager-level oracle follows more than one release; the newest one's by default.
+
+    Made of RULES by `choices_of`. Not frozen: read at each step.
+    """
+
+    freed_to_front: bool = True
+    """A freed block is the next to be used (A4)."""
+    popped_whole: bool = False
+    """A deferred release pops a row with its leading nulls (A8)."""
+    retained: bool = True
+    """A window may keep extra tokens (A31)."""
+    zeroed_for_formats: bool = True
+    """Mixed formats alone ask for zeroing (A60)."""
+    zeroed_exactly: bool = False
+    """Only full attention, MLA and hidden-state groups are zeroed (A60)."""
+    load_zeroing: bool = False
+    """Blocks of an async load are zeroed like others (A60)."""
+    sharded: str = "each"
+    """Groups that DCP shards (A62): "all" but Mamba, "full" attention, or as "each" says."""
+    rings: bool = True
+    """Circular buffers exist (A38)."""
+    checkpoints: bool = True
+    """Prefill checkpoints as A44 has them; the forms before are not specified, traces have none there."""
 
 
 def _charge_rules() -> tuple[Rule, ...]:
@@ -119,19 +158,44 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("align mode, fewer columns than held", "assertion", "0.20.2", "0.22.1", "A45", "#39562"),
     Rule("align mode, fewer columns than held", "nothing new", "0.23.0", None, "A45", "#39562"),
-    Rule("align mode checkpoint", "none", "0.20.2", "0.28.0", "A44", "in code"),
-    Rule("align mode checkpoint", "one more where a chunk saves an inner state", "0.29.0", None, "A44", "in code"),
+    Rule("align mode checkpoint", "none", "0.20.2", "0.28.0", "A44", "in code", ("checkpoints", False)),
+    Rule(
+        "align mode checkpoint",
+        "one more where a chunk saves an inner state; the form changed with each release",
+        "0.29.0",
+        "0.31.0",
+        "A44",
+        "in code",
+        ("checkpoints", False),
+    ),
+    Rule(
+        "align mode checkpoint",
+        "one more where a chunk saves an inner state, at a multiple of the hit unit",
+        "0.32.0",
+        None,
+        "A44",
+        "in code",
+        ("checkpoints", True),
+    ),
     Rule("removal", "computed tokens", "0.20.2", "0.25.1", "A14", "in code"),
     Rule("removal", "processed tokens: computed less in flight", "0.26.0", None, "A14", "in code"),
     Rule("R-SWA", "no such kind", "0.20.2", "0.24.0", "A36", "#46564"),
     Rule("R-SWA", "the gap between prompt and window is null", "0.25.1", None, "A36", "#46564"),
-    Rule("circular buffer", "no such kind", "0.20.2", "0.28.0", "A38", "in code"),
-    Rule("circular buffer", "one block for life", "0.29.0", None, "A38", "in code"),
+    Rule("circular buffer", "no such kind", "0.20.2", "0.28.0", "A38", "in code", ("rings", False)),
+    Rule("circular buffer", "one block for life", "0.29.0", None, "A38", "in code", ("rings", True)),
     Rule("whole-sequence gate", "can_fit_full_sequence", "0.20.2", "0.20.2", "A12", "in code"),
     Rule("whole-sequence gate", "full_sequence_must_fit of allocate_slots", "0.22.1", None, "A12", "#40946"),
     Rule("window cap budget", "max_num_batched_tokens", "0.20.2", "0.25.1", "A32", "#40946"),
-    Rule("window cap budget", "max_in_flight_tokens", "0.26.0", "0.27.1", "A32", "in code"),
-    Rule("window cap budget", "max_in_flight_tokens + extra_retained_tokens", "0.28.0", None, "A32", "in code"),
+    Rule("window cap budget", "max_in_flight_tokens", "0.26.0", "0.27.1", "A32", "in code", ("retained", False)),
+    Rule(
+        "window cap budget",
+        "max_in_flight_tokens + extra_retained_tokens",
+        "0.28.0",
+        None,
+        "A32",
+        "in code",
+        ("retained", True),
+    ),
     Rule("reserved blocks", "none", "0.20.2", "0.22.1", "A16", "in code"),
     Rule("reserved blocks", "kept free by an async load for prefills in flight", "0.23.0", None, "A16", "in code"),
     Rule("watermark", "none", "0.20.2", "0.23.0", "A17", "in code"),
@@ -144,24 +208,75 @@ RULES: tuple[Rule, ...] = (
         "in code",
     ),
     Rule("deferred free", "none", "0.20.2", "0.23.0", "A8", "in code"),
-    Rule("deferred free", "pop_blocks_for_free, given back reversed", "0.24.0", None, "A8", "in code"),
+    Rule(
+        "deferred free",
+        "pop_blocks_for_free, given back reversed, leading nulls too",
+        "0.24.0",
+        "0.32.0",
+        "A8",
+        "in code",
+        ("popped_whole", True),
+    ),
+    Rule("deferred free", "the same without leading nulls", "0.33.0", None, "A8", "in code", ("popped_whole", False)),
+    Rule("DCP", "every group but Mamba is sharded", "0.26.0", "0.28.0", "A62", "in code", ("sharded", "all")),
+    Rule("DCP", "full attention, MLA and R-SWA are sharded", "0.29.0", "0.30.0", "A62", "in code", ("sharded", "full")),
+    Rule("DCP", "dcp_sharded of each group", "0.31.0", None, "A62", "in code", ("sharded", "each")),
     Rule("freed block, caching off", "to the tail of the queue", "0.20.2", "0.22.1", "A4", "in code"),
     Rule("freed block, caching off", "tail; dropped window blocks to the front", "0.23.0", "0.23.0", "A4", "in code"),
-    Rule("freed block, caching off", "to the front", "0.24.0", "0.26.0", "A4", "in code"),
-    Rule("freed block, caching off", "to the tail", "0.27.1", "0.27.1", "A4", "in code"),
-    Rule("freed block, caching off", "to the front", "0.28.0", None, "A4", "in code"),
-    Rule("zero list", "an exact-type list of kinds", "0.20.2", "0.27.1", "A60", "#35219"),
-    Rule("zero list", "attention groups but rings, only if zeroing is needed", "0.28.0", None, "A60", "#35219"),
-    Rule("blocks of an async load", "zeroed like others", "0.20.2", "0.31.0", "A60", "in code"),
-    Rule("blocks of an async load", "left out for skip_zeroing_group_ids", "0.32.0", None, "A60", "in code"),
+    Rule("freed block, caching off", "to the front", "0.24.0", "0.26.0", "A4", "in code", ("freed_to_front", True)),
+    Rule("freed block, caching off", "to the tail", "0.27.1", "0.27.1", "A4", "in code", ("freed_to_front", False)),
+    Rule("freed block, caching off", "to the front", "0.28.0", None, "A4", "in code", ("freed_to_front", True)),
+    Rule("zero list", "full, MLA, hidden-state groups", "0.20.2", "0.27.1", "A60", "#35219", ("zeroed_exactly", True)),
+    Rule(
+        "zero list",
+        "attention groups but rings, only if zeroing is needed",
+        "0.28.0",
+        None,
+        "A60",
+        "#35219",
+        ("zeroed_exactly", False),
+    ),
+    Rule("zeroing is needed for", "Mamba layers", "0.20.2", "0.26.0", "A60", "#35219", ("zeroed_for_formats", False)),
+    Rule(
+        "zeroing is needed for",
+        "Mamba layers, mixed formats",
+        "0.27.1",
+        None,
+        "A60",
+        "in code",
+        ("zeroed_for_formats", True),
+    ),
+    Rule("blocks of an async load", "zeroed like others", "0.20.2", "0.31.0", "A60", "in code", ("load_zeroing", True)),
+    Rule(
+        "blocks of an async load",
+        "left out for skip_zeroing_group_ids",
+        "0.32.0",
+        None,
+        "A60",
+        "in code",
+        ("load_zeroing", False),
+    ),
     Rule("Mamba mode all", "a configuration", "0.20.2", "0.31.0", "A41", "in code"),
     Rule("Mamba mode all", "only the manager still knows the word", "0.32.0", None, "A41", "in code"),
 )
 
 
-def confirmed(release: str | None) -> bool:
+def in_force(release: str) -> dict[str, Rule]:
+    """The row of each rule that a release has, by the rule's name. A release between two of the table has the older."""
+    version = Version(release.partition("+")[0])
+    return {rule.name: rule for rule in RULES if Version(rule.since) <= version}
+
+
+@cache
+def choices_of(release: str) -> Choices:
+    """What the oracle does for a release; for one that is newer than the table, what the newest one does."""
+    rows = in_force(release).values()
+    return Choices(**dict(rule.decides for rule in rows if rule.decides is not None))
+
+
+def confirmed(release: str | None, level: str = "manager") -> bool:
     """Whether every rule was compared with this release; a local label (0.33.0+cpu) names a build, not a release."""
-    return release is not None and release.partition("+")[0] in CONFIRMED
+    return release is not None and release.partition("+")[0] in CONFIRMED.get(level, ())
 
 
 def same_release(asked: str, installed: str | None) -> bool:

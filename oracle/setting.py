@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import gcd, lcm
 
 from attrs import field, frozen
+from packaging.version import InvalidVersion
 
 from oracle.errors import SettingError
 from oracle.groups import (
@@ -28,9 +29,17 @@ from oracle.groups import (
     optional,
 )
 from oracle.methods import lookahead_tokens, method
+from oracle.releases import NEWEST, Choices, choices_of
 
 #: `scheduler`: operations that no scheduler would do are void. `hostile`: they are done, and must be survived.
 PROFILES = ("scheduler", "hostile")
+
+
+def _a_release(instance: object, attribute: object, value: object) -> None:
+    try:
+        choices_of(str(value))
+    except InvalidVersion:
+        raise SettingError(f"release must be a number like {NEWEST}, got {value!r}") from None
 
 
 @frozen(kw_only=True)
@@ -41,6 +50,7 @@ class Setting:
     (None: unset, then max_model_len), max_encoder_len, hash_block_size (None: the largest size that divides every
     block), prefix_cache_retention_interval. in_flight_depth: steps scheduled whose output may be outstanding.
     kv_connector: requests may load external tokens, and blocks of a step in flight are freed later (S49).
+    release: the vLLM release whose rules hold.
 
     With caching on: use_eagle: hits lose their last unit in the groups that the drafter has a layer in (in all, if none
     is marked). num_hash_lookahead_tokens: tokens behind a boundary that its name also covers.
@@ -71,6 +81,7 @@ class Setting:
     enable_mamba_shared_prefix_checkpoint: bool = False
     enable_kv_cache_events: bool = False
     profile: str = field(default="scheduler", validator=one_of(*PROFILES))
+    release: str = field(default=NEWEST, validator=_a_release)
 
     def __attrs_post_init__(self) -> None:
         if not self.groups:
@@ -210,6 +221,11 @@ class Setting:
     def hit_unit(self) -> int:
         """a: every hit is a multiple of it (tokens)."""
         return self.hash_size if self.fine_hits else self.scheduler_block_size
+
+    @property
+    def choices(self) -> Choices:
+        """What the release chose."""
+        return choices_of(self.release)
 
     @property
     def lookahead(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from oracle.groups import ChunkedLocal
 from oracle.ledger import RUNNING, Ledger, Request
+from oracle.releases import NEWEST
 from oracle.setting import Setting
 from oracle.trace import (
     Extend,
@@ -327,10 +328,12 @@ class Operations:
         )
 
 
-def open_trace(data: bytes, profile: str = "scheduler") -> tuple[Setting, Operations]:
-    """The setting and the operation stream of packed bytes."""
+def open_trace(
+    data: bytes, profile: str = "scheduler", release: str = NEWEST, limits: str | None = None
+) -> tuple[Setting, Operations]:
+    """The setting and the operation stream of packed bytes; release and limits as in `read_setting`."""
     reader = Reader(data)
-    setting, features = read_setting(reader, profile)
+    setting, features = read_setting(reader, profile, release, limits)
     return setting, Operations(reader, setting, features)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oracle.releases import NEWEST
 from oracle.setting import Setting
 from strategies.cached import CachedOperations
 from strategies.cached_settings import read_cached_setting
@@ -12,10 +13,15 @@ from strategies.settings import Reader
 PROFILES = ("scheduler", "hostile", "caching")
 
 
-def open_trace(data: bytes, profile: str = "scheduler") -> tuple[Setting, Operations]:
-    """The setting and the operation stream of packed bytes."""
+def open_trace(
+    data: bytes, profile: str = "scheduler", release: str = NEWEST, limits: str | None = None
+) -> tuple[Setting, Operations]:
+    """The setting and the operation stream of packed bytes; release and limits as in `read_setting`.
+
+    Caching is specified for the newest release alone.
+    """
     if profile != "caching":
-        return open_uncached(data, profile)
+        return open_uncached(data, profile, release, limits)
     reader = Reader(data)
     setting, features = read_cached_setting(reader)
     return setting, CachedOperations(reader, setting, features)

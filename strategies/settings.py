@@ -10,6 +10,8 @@ from collections.abc import Callable
 from itertools import chain, repeat
 from math import gcd
 
+from attrs import evolve
+
 from oracle.errors import SettingError
 from oracle.groups import (
     MLA,
@@ -26,6 +28,7 @@ from oracle.groups import (
     ceil_div,
 )
 from oracle.methods import K_MORE_1, METHODS, WRITERS
+from oracle.releases import NEWEST, Choices, choices_of
 from oracle.setting import Setting
 
 BLOCK_SIZES = (4, 1, 2, 3, 4, 8, 16, 5, 4, 2, 6, 8)
@@ -153,8 +156,27 @@ def longest_request(groups: tuple[Group, ...], setting: Setting) -> int:
     return total
 
 
-def read_setting(reader: Reader, profile: str = "scheduler") -> tuple[Setting, Features]:
-    """The setting that the first bytes stand for, and the features that its operations may use."""
+def _within(group: Group, choices: Choices) -> Group:
+    """The group as a release has it."""
+    if isinstance(group, CircularBuffer) and not choices.rings:
+        group = FullAttention(block_size=group.block_size, dcp_sharded=group.dcp_sharded, precision=group.precision)
+    if isinstance(group, SlidingWindow) and not choices.retained:
+        group = evolve(group, extra_retained_tokens=0)
+    if isinstance(group, Mamba):
+        return group if choices.checkpoints else evolve(group, checkpoint_blocks=0, checkpoint_alignment=None)
+    if choices.sharded == "each":
+        return group
+    full = not group.recycles and group.positional
+    return evolve(group, dcp_sharded=choices.sharded == "all" or full)
+
+
+def read_setting(
+    reader: Reader, profile: str = "scheduler", release: str = NEWEST, limits: str | None = None
+) -> tuple[Setting, Features]:
+    """The setting that the first bytes stand for, and the features that its operations may use.
+
+    release: whose rules hold. limits: the release whose kinds and fields are drawn, if it is another one.
+    """
     features = Features(reader)
     max_model_len = 12 + reader.below(72)
     depth = 2 if "overlap" in features else 1
@@ -164,8 +186,10 @@ def read_setting(reader: Reader, profile: str = "scheduler") -> tuple[Setting, F
     if "speculation" in features:
         (name, parallel), drafts = method, wanted
     batched = 4 + reader.below(36)
+    choices = choices_of(limits or release)
     groups = tuple(
-        _group(reader, features, max_model_len, drafts, depth, profile) for _ in range(GROUP_COUNTS[reader.below(10)])
+        _within(_group(reader, features, max_model_len, drafts, depth, profile), choices)
+        for _ in range(GROUP_COUNTS[reader.below(10)])
     )
     cross = any(isinstance(group, CrossAttention) for group in groups)
     encoder = 1 + reader.below(20)
@@ -193,6 +217,7 @@ def read_setting(reader: Reader, profile: str = "scheduler") -> tuple[Setting, F
             max_encoder_len=encoder if cross else 0,
             kv_connector="connector" in features,
             profile=profile,
+            release=release,
         )
 
     try:

@@ -12,6 +12,7 @@ import inspect
 import io
 import logging
 import os
+import re
 import sys
 import warnings
 from functools import cache
@@ -19,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from packaging.version import InvalidVersion, Version
 
 from harness.targets import specs
 from oracle import groups as kinds
@@ -39,12 +42,45 @@ class TargetError(SlotcheckError):
     """A target that cannot be loaded: the run is inconclusive, not wrong."""
 
 
+#: the release of the tree that this process was told to import instead of the installed one
+_chosen: list[str] = []
+
+
 def installed_release() -> str | None:
-    """The installed vLLM's version, without importing it; None when there is none."""
+    """The version of the vLLM that this process imports, without importing it; None when there is none."""
+    if _chosen:
+        return _chosen[-1]
     try:
         return metadata.version("vllm")
     except metadata.PackageNotFoundError:
         return None
+
+
+def use(tree: Path, release: str | None) -> str:
+    """Import vLLM from a folder with a `vllm` package in it, here and in processes started from here; its release.
+
+    `release` None: what the tree says of itself. TargetError when another vLLM has been imported already.
+    """
+    if "vllm" in sys.modules:
+        raise TargetError(f"{tree} comes too late: vLLM {installed_release()} is imported already")
+    sys.path.insert(0, str(tree))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
+    importlib.invalidate_caches()
+    _chosen.append(release or _own_version(tree))
+    return _chosen[-1]
+
+
+def _own_version(tree: Path) -> str:
+    """What a checkout says of itself; a version of no release where it says nothing."""
+    try:
+        text = (tree / "vllm" / "_version.py").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"""^__version__ = (?:version = )?["']([^"']+)["']""", text, re.MULTILINE)
+    try:
+        return str(Version(found[1])) if found else "0+unknown"
+    except InvalidVersion:
+        return "0+unknown"
 
 
 def has_gpu() -> bool:

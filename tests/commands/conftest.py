@@ -34,6 +34,7 @@ def slot(monkeypatch, capsys, tmp_path):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("SLOTCHECK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "path", [*sys.path])
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from harness import console, job
+from harness import job, reach
 from tests.commands.conftest import left, plain, target
 
 RULES = "outcome,columns,nulls,free,ids,order,zeroing"
@@ -16,8 +16,7 @@ RULES = "outcome,columns,nulls,free,ids,order,zeroing"
 @pytest.fixture
 def few(monkeypatch):
     """A run that must meet two crossings only, and shrinks three differences at most."""
-    for module in (job, console):
-        monkeypatch.setattr(module, "MINIMA", {"granted": 10, "refused by the test": 1})
+    monkeypatch.setattr(reach, "MINIMA", {"granted": 10, "refused by the test": 1})
     monkeypatch.setattr(job, "MAX_SHRUNK", 3)
 
 

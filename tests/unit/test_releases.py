@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 import pytest
 from packaging.version import Version
 
-from oracle.releases import CONFIRMED, RULES, confirmed, same_release
+from oracle.releases import CONFIRMED, RULES, Choices, choices_of, confirmed, in_force, same_release
 
 NAMES = sorted({rule.name for rule in RULES})
 
@@ -31,7 +31,7 @@ def test_the_newest_value_has_no_end(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("release", CONFIRMED)
+@pytest.mark.parametrize("release", CONFIRMED["manager"])
 def test_a_confirmed_release_has_one_value(name, release):
     """Which value holds for the release that is specified is never open."""
     here = Version(release)
@@ -58,7 +58,8 @@ def test_every_row_says_where_it_stands(rule):
         ("0.33.0+cpu", True),
         ("0.33.0rc1", False),
         ("0.34.0", False),
-        ("0.32.0", False),
+        ("0.32.0", True),
+        ("0.25.1", False),
         ("", False),
         (None, False),
     ],
@@ -80,3 +81,32 @@ def test_only_what_was_compared_is_confirmed(release, known):
 def test_a_build_is_its_release(asked, installed, same):
     """Who asks for a build wants that one; who asks for a release takes any."""
     assert same is same_release(asked, installed)
+
+
+def test_the_newest_release_is_the_default():
+    """What the rows decide for it is what the oracle does where nobody says anything."""
+    assert Choices() == choices_of("0.33.0") == choices_of("0.33.0+cpu") == choices_of("0.40.0")
+
+
+@pytest.mark.parametrize(
+    ("release", "field", "value"),
+    [
+        ("0.26.0", "freed_to_front", True),
+        ("0.27.1", "freed_to_front", False),
+        ("0.28.0", "freed_to_front", True),
+        ("0.28.0", "sharded", "all"),
+        ("0.30.0", "sharded", "full"),
+        ("0.31.0", "sharded", "each"),
+        ("0.31.0", "load_zeroing", True),
+        ("0.32.0", "load_zeroing", False),
+        ("0.32.0", "popped_whole", True),
+    ],
+)
+def test_rows_decide(release, field, value):
+    """By the first release that has the value."""
+    assert value == getattr(choices_of(release), field)
+
+
+def test_a_release_between_two_of_the_table_has_the_older_rows():
+    """A patch release that nobody read is taken for the one before it."""
+    assert in_force("0.28.0") == in_force("0.28.7")
