@@ -138,7 +138,7 @@ def test_a_binary_file(tmp_path):
 
 
 def test_operations_of_another_level_are_not_named():
-    """A warmup trace has two operations; those of the manager level mean nothing there."""
+    """A warmup trace has operations of its own; those of the manager level mean nothing there."""
     text = changed("warmup", "level")
-    with pytest.raises(TraceError, match=r"unknown op 'extend'; known: kernels, mixed$"):
+    with pytest.raises(TraceError, match=r"unknown op 'extend'; known: kernels, mixed, draft$"):
         tracefile.loads(text)
