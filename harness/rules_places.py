@@ -8,6 +8,7 @@ from attrs import frozen
 
 from oracle.budget import Case, predict
 from oracle.groups import ceil_div
+from oracle.methods import NO_PASS
 
 
 @frozen
@@ -36,6 +37,10 @@ def _drafter(case: Case) -> bool:
 def own_rows(case: Case) -> int:
     """Rows of one request in a draft pass of its own; 0 where there is none."""
     return case.row.own_rows.of(case.drafts)
+
+
+def _v2_model(case: Case) -> bool:
+    return case.row.rows_in != NO_PASS and not case.parallel
 
 
 def _limit(case: Case) -> int:
@@ -88,7 +93,9 @@ KEPT: tuple[Kept, ...] = (
         lambda c: _v2("mtp_modules")(c) and c.drafts > 1,
     ),
     Kept("v2_own_rows", "B5", own_rows, _v2("dflash", "dspark", "dspark_fill_in")),
-    Kept("v2_pass_rows", "B-L1", _pass_rows, _v2("dflash", "dspark", "dspark_fill_in"), least=True),
+    Kept(
+        "v2_pass_rows", "B-L1", _pass_rows, lambda case: case.row.rows_in != NO_PASS and not case.parallel, least=True
+    ),
     Kept("v2_added_rows", "B3", lambda case: case.row.added_rows.of(case.drafts), _v2("draft_model")),
     Kept("v2_expanded_rows", "B-L1", _pass_rows, _v2("draft_model"), least=True),
     Kept("v1_added_rows", "B2", lambda case: case.row.added_rows.of(case.drafts), _v1_drafter),
@@ -122,6 +129,15 @@ KEPT: tuple[Kept, ...] = (
         lambda case: ceil_div(case.row.verified_rows(case.drafts) + case.row.reserved.of(case.drafts), 16),
         _drafter,
     ),
+    Kept(
+        "scheduler_remaining_blocks",
+        "S44",
+        lambda case: ceil_div(17 + case.row.verified_rows(case.drafts) + case.row.reserved.of(case.drafts), 16),
+        _drafter,
+    ),
+    # the state before the step, and one behind each draft
+    Kept("mamba_state_columns", "A41", lambda case: 1 + case.drafts, _drafter),
+    Kept("gdn_state_columns", "A41", lambda case: 1 + case.drafts, _drafter),
     Kept("manager_rewritten", "D10", lambda case: case.row.rewritten.of(case.drafts), _drafter),
 )
 

@@ -175,8 +175,8 @@ REASONS: dict[str, Reason] = {
     ),
     "v2_pass_rows": Reason(
         "the rows of the V2 drafter's buffers",
-        "The widest draft pass must lie in them.",
-        (("vllm/v1/worker/gpu/spec_decode/dflash/speculator.py", "DFlashSpeculator.__init__"),),
+        "The widest pass must lie in them.",
+        (("vllm/v1/worker/gpu/spec_decode/speculator.py", "DraftModelSpeculator.__init__"),),
     ),
     "v2_added_rows": Reason(
         "num_extra_query_per_req of the V2 draft model",
@@ -210,7 +210,9 @@ REASONS: dict[str, Reason] = {
     ),
 }
 
-_SCHEDULER = "vllm/v1/core/sched/scheduler.py"
+_SCHEDULER, _BACKENDS = "vllm/v1/core/sched/scheduler.py", "vllm/v1/attention/backends"
+_MAMBA_BUILDER = "BaseMambaAttentionMetadataBuilder.__init__"
+_STATES = "The state before the step is read and one behind each draft is written: a row has that many columns."
 REASONS |= {
     "mamba_blocks_replayed": Reason(
         "num_speculative_blocks of a Mamba layer with replayed states",
@@ -254,6 +256,19 @@ REASONS |= {
         "A request that was loaded decodes with drafts in its first step: its rows and the lookahead must have room, "
         "or loads fill the pool and none can go on.",
         ((_SCHEDULER, "Scheduler.__init__"),),
+    ),
+    "scheduler_remaining_blocks": Reason(
+        "the blocks that a request being loaded still needs",
+        "What is kept free for it must do for the decode that follows the load, with its drafts and the lookahead.",
+        ((_SCHEDULER, "Scheduler._request_remaining_blocks"),),
+    ),
+    "mamba_state_columns": Reason(
+        "the states of a decode that Mamba kernels address", _STATES, ((f"{_BACKENDS}/mamba_attn.py", _MAMBA_BUILDER),)
+    ),
+    "gdn_state_columns": Reason(
+        "the states of a decode that gated delta nets address",
+        _STATES,
+        ((f"{_BACKENDS}/gdn_attn.py", "GDNAttentionMetadataBuilder.__init__"),),
     ),
     "manager_rewritten": Reason(
         "num_reprefillable_tokens of the manager",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.targets import config
-from harness.targets.resumed import make_scheduler
+from harness.targets.resumed import make_request, make_scheduler
 from oracle.budget import Case, DraftCounts
 
 
@@ -95,7 +95,7 @@ def v2_own_rows(config: Any) -> int:
 
 
 def v2_pass_rows(config: Any) -> int:
-    """Rows that the buffers of the DFlash and DSpark pass have."""
+    """Rows that the buffers of the V2 drafter's pass have."""
     return int(v2_drafter(config).input_buffers.input_ids.shape[0])
 
 
@@ -211,6 +211,34 @@ def scheduler_step_blocks(config: Any) -> int:
     return int(make_scheduler(config)._spec_decode_step_blocks)
 
 
+def scheduler_remaining_blocks(config: Any) -> int:
+    """Blocks of 16 that a prompt of 17 tokens needs to be loaded and go on (`Scheduler._request_remaining_blocks`)."""
+    scheduler = make_scheduler(config)
+    return int(scheduler._request_remaining_blocks(make_request(scheduler, "1")))
+
+
+def mamba_state_columns(config: Any) -> int:
+    """States of a decode that Mamba kernels address (`BaseMambaAttentionMetadataBuilder.state_indices_tensor_d`)."""
+    import torch
+    from vllm.v1.attention.backends.mamba2_attn import Mamba2AttentionMetadataBuilder
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    spec = MambaSpec(block_size=16, shapes=((4, 4),), dtypes=(torch.float32,))
+    made = Mamba2AttentionMetadataBuilder(spec, ["layer"], config, torch.device("cpu"))
+    return int(made.state_indices_tensor_d.shape[1])
+
+
+def gdn_state_columns(config: Any) -> int:
+    """The same of gated delta nets (`GDNAttentionMetadataBuilder.spec_state_indices_tensor`)."""
+    import torch
+    from vllm.v1.attention.backends.gdn_attn import GDNAttentionMetadataBuilder
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    spec = MambaSpec(block_size=16, shapes=((4, 4),), dtypes=(torch.float32,))
+    made = GDNAttentionMetadataBuilder(spec, ["layer"], config, torch.device("cpu"))
+    return int(made.spec_state_indices_tensor.shape[1])
+
+
 def manager_rewritten(config: Any) -> int:
     """Trailing computed tokens that the manager takes for not final (`num_reprefillable_tokens`)."""
     return int(make_scheduler(config).kv_cache_manager.coordinator.num_reprefillable_tokens)
@@ -257,11 +285,14 @@ _ASKED: tuple[Callable[[Any], int], ...] = (
     scheduler_block_drop,
     scheduler_running,
     scheduler_step_blocks,
+    scheduler_remaining_blocks,
+    mamba_state_columns,
+    gdn_state_columns,
     manager_rewritten,
 )
 
 #: what places ask for
-_NEEDED = (v1_drafter, v2_drafter, make_scheduler, mamba_blocks)
+_NEEDED = (v1_drafter, v2_drafter, make_scheduler, make_request, mamba_blocks)
 
 
 def _asked(place: Callable[[Any], int]) -> Callable[[Case], int]:

@@ -48,6 +48,14 @@ def test_everything_that_is_compared_has_its_reason():
     assert {"refusal", "draft_counts", "methods", *FACTS, *NAMES, *laws} == set(REASONS)
 
 
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_place_is_in_the_list(name):
+    """docs/facts-kept-twice.md is complete, or it is no list."""
+    listed = (Path(__file__).parents[2] / "docs" / "facts-kept-twice.md").read_text(encoding="utf-8")
+
+    assert f"| `{name}` |" in listed
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("vllm")
 def test_exits_1_while_the_defect_is_there_and_0_otherwise(tmp_path):
