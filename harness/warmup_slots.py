@@ -26,26 +26,28 @@ MakeTables = Callable[[WarmupSetting, int], Tables]
 
 @frozen
 class Misplaced:
-    """A row or a slot that is another. group -1: the step raised."""
+    """A row or a slot that is another. group -1: the step raised. where: step of the pass, request, position, rank."""
 
     group: int
     sign: str
     expected: str
     observed: str
     detail: str
+    where: tuple[int, int, int, int]
 
 
 def check(setting: WarmupSetting, run: list[Recorded], make: MakeTables, rank: int) -> Iterator[Misplaced]:
     """Every row and slot of one pass that is not as the oracle says, until a step goes past max_model_len."""
     tables = make(setting, rank)
     rows: dict[int, Rows] = {}
-    for step in run:
+    for number, step in enumerate(run):
         if any(part.end > setting.max_model_len for part in step.parts):
             return
         try:
             written = tables.step(step)
         except Exception as error:  # a row past its capacity: it is the answer
-            yield Misplaced(-1, f"error:{type(error).__name__}", "rows and slots", str(error), _name(step))
+            sign = f"error:{type(error).__name__}"
+            yield Misplaced(-1, sign, "rows and slots", str(error), _name(step), (number, -1, -1, rank))
             return
         for part, blocks in zip(step.parts, step.blocks, strict=True):
             held = rows.get(part.request, tuple(() for _ in setting.groups))
@@ -53,21 +55,29 @@ def check(setting: WarmupSetting, run: list[Recorded], make: MakeTables, rank: i
             rows[part.request] = tuple(row + more for row, more in zip(held, new, strict=True))
         for one in written:
             for index, group in enumerate(setting.groups):
-                yield from _group(setting, one, index, group, rows[one.part.request][index], rank)
+                place = (number, one.part.request, -1, rank)
+                yield from _group(setting, one, index, group, rows[one.part.request][index], place)
 
 
 def _group(
-    setting: WarmupSetting, one: Written, index: int, group: Group, row: tuple[int, ...], rank: int
+    setting: WarmupSetting, one: Written, index: int, group: Group, row: tuple[int, ...], where: tuple[int, ...]
 ) -> Iterator[Misplaced]:
     part = one.part
+    number, request, _, rank = where
     expected = gathered(setting, group, row, part.computed)
     if one.rows[index] != expected:
-        yield Misplaced(index, "row", show_row(expected), show_row(one.rows[index]), str(part))
+        yield Misplaced(
+            index, "row", show_row(expected), show_row(one.rows[index]), str(part), (number, request, -1, rank)
+        )
     if not group.positional or setting.null_block_redirect:
         return
-    yield from _slots(setting, part, index, row, rank, range(part.computed, part.end), one.slots[index], "target")
+    yield from _slots(
+        setting, part, index, row, (number, rank), range(part.computed, part.end), one.slots[index], "target"
+    )
     if group.drafts:
-        yield from _slots(setting, part, index, row, rank, drafted(setting, part), one.drafts[index], "drafter")
+        yield from _slots(
+            setting, part, index, row, (number, rank), drafted(setting, part), one.drafts[index], "drafter"
+        )
 
 
 def _slots(
@@ -75,21 +85,23 @@ def _slots(
     part: Part,
     index: int,
     row: tuple[int, ...],
-    rank: int,
+    which: tuple[int, int],
     positions: range,
     slots: tuple[int, ...],
     who: str,
 ) -> Iterator[Misplaced]:
-    group = setting.groups[index]
+    group, (number, rank) = setting.groups[index], which
     for position, found in zip(positions, slots, strict=True):
         wanted = slot(setting, group, row, position, rank)
         if wanted is None or 0 <= found < group.block_size:
-            place = f"{who} position {position}"
-            yield Misplaced(index, f"{who} null block", "a block of the request", f"slot {found}", f"{part}, {place}")
+            place = f"{part}, {who} position {position}"
+            where = (number, part.request, position, rank)
+            yield Misplaced(index, f"{who} null block", "a block of the request", f"slot {found}", place, where)
             return
         if found != wanted:
-            place = f"{who} position {position} of row {show_row(row)}"
-            yield Misplaced(index, f"{who} slot", f"slot {wanted}", f"slot {found}", f"{part}, {place}")
+            place = f"{part}, {who} position {position} of row {show_row(row)}"
+            where = (number, part.request, position, rank)
+            yield Misplaced(index, f"{who} slot", f"slot {wanted}", f"slot {found}", place, where)
             return
 
 

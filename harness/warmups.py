@@ -331,14 +331,17 @@ class _Judge:
             if memory is not None:
                 memory.step(step, rows)
         if self.options.make_tables is not None:
-            self._tables(run, self.options.make_tables)
+            self._tables(run, first, self.options.make_tables)
 
-    def _tables(self, run: list[Recorded], make_tables: MakeTables) -> None:
+    def _tables(self, run: list[Recorded], first: int, make_tables: MakeTables) -> None:
         """Comparison 3, on the first rank and the last."""
         for rank in sorted({0, self.setting.dcp_size - 1}):
             for wrong in warmup_slots.check(self.setting, run, make_tables, rank):
                 group = wrong.group if wrong.group >= 0 else None
-                self._differ("law", "slots", wrong.sign, wrong.expected, wrong.observed, group, wrong.detail)
+                where = (first + wrong.where[0], *wrong.where[1:])
+                self._differ(
+                    "law", "slots", wrong.sign, wrong.expected, wrong.observed, group, wrong.detail, where=where
+                )
 
     def _ids(self, new: Rows, following: int) -> int:
         """W2: upwards from 1, request by request and group by group."""

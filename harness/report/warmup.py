@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, fields
 
 from harness import tracefile
-from harness.report import warmup_draft
+from harness.report import warmup_draft, warmup_tables
 from harness.report.calls import WIDTH
 from harness.report.folder import TEMPLATES, Locate, Versions, comment, versions_here, write_texts
 from harness.report.script import spec_line, spec_text
@@ -131,6 +131,8 @@ def _repro(trace: WarmupTrace, difference: Difference, outcome: WarmupOutcome, v
     operations = trace.operations[: difference.step + 1]
     if isinstance(operations[-1], Draft) and isinstance(difference, WarmupDifference):
         return _draft_repro(trace.setting, operations[-1], difference, versions)
+    if difference.rule == "slots" and isinstance(difference, WarmupDifference) and len(outcome.ran) > difference.step:
+        return _tables_repro(trace.setting, difference, outcome.ran[difference.step], versions)
     setting, judge = trace.setting, judge_of(trace, difference)
     names = {"Mixed": "run_mixed_prefill_decode_warmup", "Kernels": "warmup_kernels"}
     classes = {spec_arguments(group)[0] for group in setting.groups}
@@ -181,6 +183,21 @@ def _draft_repro(setting: WarmupSetting, operation: Draft, difference: WarmupDif
         judge=made.judge,
         must=made.must,
         why="\n".join(map(comment, (f"{difference.rule}: {reason.why}", *_wrapped(difference.detail)))),
+    )
+
+
+def _tables_repro(setting: WarmupSetting, difference: WarmupDifference, ran: Ran, versions: Versions) -> str:
+    intro = (
+        f"Needs vLLM alone (written for {versions.vllm or 'an unknown release'}): no GPU, weights or network. "
+        "Exits 1 while the defect is there, 0 once it is gone. The worker's block tables are given the blocks of a "
+        f"recorded warmup. Written by slotcheck {versions.slotcheck}. Fingerprint: {difference.fingerprint}."
+    )
+    why = reason_of(difference, setting.method).why
+    return TEMPLATES.get_template("slots_repro.py.j2").render(
+        title=_title(setting, difference),
+        intro="\n".join(textwrap.wrap(intro, WIDTH)),
+        why="\n".join(map(comment, (f"{difference.rule}: {why}", *_wrapped(difference.detail)))),
+        **warmup_tables.script(setting, difference, ran),
     )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from harness.report.warmup_tables import has_slots
+from harness.targets import compat
 from harness.targets.block_tables import WorkerTables
 from harness.targets.warmup import Warmup
 from harness.warmup_shrink import shrink_warmup
@@ -227,3 +229,15 @@ def test_planted_defect_is_found_and_shrunk(tables: Any, tmp_path: Path, defect:
     assert len(shrunk.trace.setting.groups) == (2 if defect.name == "appended at another group's length" else 1)
     assert shrunk.trace.setting.num_speculative_tokens <= 1
     assert defect.shows == f"{shrunk.difference.kind}/{shrunk.difference.sign}"
+
+
+def test_every_kind_but_a_ring_has_slots(tables: Any) -> None:
+    groups = (
+        FULL,
+        SlidingWindow(block_size=2, window=3),
+        CrossAttention(block_size=4),
+        CircularBuffer(block_size=4),
+        Mamba(block_size=16, mode="align"),
+    )
+
+    assert [has_slots(group) for group in groups] == [compat.build_spec(group).uses_slot_mapping for group in groups]
