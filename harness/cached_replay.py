@@ -174,12 +174,18 @@ class CachedReplay(Replay):
             self.over = True
             return
         if seen.outcome == GRANTED:
+            if call.local:
+                self.reach.adopted(self.setting, call)
+            if owed:
+                self.reach.hit("copy for the owner")
             step = ledger.granted(call)
             if step is not None:
                 step.rows = seen.rows
             if isinstance(self.memory, CachingMemory):
                 self.memory.scheduled(call, ledger.requests[call.request], step, seen.rows)
         elif seen.outcome == REFUSED:
+            if self.cached.too_early:
+                self.reach.hit("deferred to the next step")
             ledger.refused()
         else:
             self.over = True
@@ -210,6 +216,8 @@ class CachedReplay(Replay):
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
         self.reach.drained(self.setting, seen)
+        self.reach.counts["name evicted"] += self.cached.pool.evicted
+        self.cached.pool.evicted = 0
         return expected, observed
 
     def _new_step(self, operation: NewStep) -> None:

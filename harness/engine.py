@@ -30,11 +30,11 @@ from harness.forks import (
     raised,
     shrink_isolated,
 )
+from harness.reach import with_caching
 from harness.replay import MakeTarget, Options
 from harness.shrink import Shrunk, shrink
 from harness.worker import Found, Journal, ShardResult, run_shard
-from oracle.releases import confirmed
-from oracle.trace import CACHING_METHODS, Difference
+from oracle.trace import Difference
 
 #: what the shards of a run have, in turn: one in five does what no scheduler does, two in five have caching on
 TURNS = ("scheduler", "caching", "scheduler", "caching", "hostile")
@@ -91,16 +91,10 @@ class RunResult:
                 self.found[name] = found
 
 
-def profile_of(shard: int, make_target: MakeTarget | None = None, release: str | None = None) -> str:
-    """Which traces a shard has.
-
-    None with caching on for a Target of the user's own that knows no caching, and for a release whose caching rules
-    are not specified while the others are.
-    """
+def profile_of(shard: int, make_target: object = None, release: str | None = None) -> str:
+    """Which traces a shard has. Those with caching on become others where nothing can be said of them."""
     turn = TURNS[shard % len(TURNS)]
-    caches = not isinstance(make_target, type) or all(hasattr(make_target, name) for name in CACHING_METHODS)
-    caches = caches and (confirmed(release, "caching") or not confirmed(release))
-    return turn if caches or turn != "caching" else "scheduler"
+    return turn if turn != "caching" or with_caching(make_target, release) else "scheduler"
 
 
 @define(eq=False)

@@ -68,14 +68,14 @@ class Report:
     reasons: list[str] = field(factory=list)
 
     @property
+    def minima(self) -> dict[str, int]:
+        """What this run must meet."""
+        return minima(self.job.release, self.job.make_target)
+
+    @property
     def missed(self) -> list[str]:
         """Reach counters below their minimum."""
         return [name for name, least in self.minima.items() if self.result.reach[name] < least]
-
-    @property
-    def minima(self) -> dict[str, int]:
-        """What must be reached, how often."""
-        return minima(self.job.release)
 
     def data(self) -> dict[str, Any]:
         """The one JSON object of `run --json`."""

@@ -7,9 +7,9 @@ from collections import Counter
 from oracle.allocator import Allocator
 from oracle.groups import ChunkedLocal, Mamba
 from oracle.ledger import Request, Settled
-from oracle.releases import NEWEST, choices_of
+from oracle.releases import NEWEST, choices_of, confirmed
 from oracle.setting import Setting
-from oracle.trace import REFUSED, Call, Drained, Hit, Loaded, Observation, Query, Release, Rows
+from oracle.trace import REFUSED, Call, Drained, Hit, Loaded, Observation, Query, Release, Rows, knows_caching
 
 #: crossings of the manager level and how often a run must meet each
 MINIMA: dict[str, int] = {
@@ -62,6 +62,34 @@ MINIMA: dict[str, int] = {
     "session": 5,
     "trim": 5,
     "zero list": 5,
+}
+
+#: those of prefix caching
+CACHING_MINIMA: dict[str, int] = {
+    "hit": 100,
+    "hit inside a block": 20,
+    "hit with null columns": 50,
+    "hit x hybrid": 50,
+    "hit x window": 20,
+    "hit x mamba": 20,
+    "hit x speculation": 20,
+    "hit x drop": 20,
+    "hit x hash lookahead": 10,
+    "hit x retention": 20,
+    "hit x dcp": 5,
+    "hit x preemption": 10,
+    "hit x external tokens": 10,
+    "hit on own output": 10,
+    "hit x overlap": 20,
+    "junction": 20,
+    "copy on write": 20,
+    "copy for the owner": 3,
+    "deferred to the next step": 2,
+    "name evicted": 100,
+    "evicted by id": 10,
+    "reset True": 1,
+    "event stored": 50,
+    "event removed": 50,
 }
 
 
@@ -192,19 +220,68 @@ class Reach:
 
     def found(self, setting: Setting, query: Query, hit: Hit) -> None:
         """A lookup was answered."""
-        if query.request >= 0:
-            self.counts["hit" if hit.tokens else "miss"] += 1
-        else:
-            self.counts["lookup alone"] += 1
+        counts = self.counts
+        if query.request < 0:
+            counts["lookup alone"] += 1
+            return
+        if hit.junction:
+            counts["junction"] += 1
+        if not hit.tokens:
+            counts["miss"] += 1
+            return
+        counts["hit"] += 1
+        if hit.tokens % setting.scheduler_block_size:
+            counts["hit inside a block"] += 1
+        if any(0 in row for row in hit.rows):
+            counts["hit with null columns"] += 1
+        if len(setting.groups) > 1:
+            counts["hit x hybrid"] += 1
+        if setting.drop_groups:
+            counts["hit x drop"] += 1
+        if setting.num_hash_lookahead_tokens:
+            counts["hit x hash lookahead"] += 1
+        if setting.prefix_cache_retention_interval is not None:
+            counts["hit x retention"] += 1
+        if setting.dcp_size > 1:
+            counts["hit x dcp"] += 1
+
+    def adopted(self, setting: Setting, call: Call) -> None:
+        """A call with a hit was granted."""
+        counts = self.counts
+        if setting.num_speculative_tokens:
+            counts["hit x speculation"] += 1
+        if self.windows:
+            counts["hit x window"] += 1
+        if self.aligns:
+            counts["hit x mamba"] += 1
+        if call.preempted:
+            counts["hit x preemption"] += 1
+        if call.tokens > call.prompt:
+            counts["hit on own output"] += 1
+        if call.external:
+            counts["hit x external tokens"] += 1
+        if call.in_flight or setting.in_flight_depth > 1:
+            counts["hit x overlap"] += 1
 
     def drained(self, setting: Setting, seen: Drained) -> None:
         """A step was launched with caching on."""
-        if seen.copies:
-            self.counts["copy"] += 1
+        self.counts["copy on write"] += len(seen.copies)
+        for event in seen.events:
+            self.counts[f"event {event[0]}"] += 1
 
 
-def minima(release: str | None) -> dict[str, int]:
-    """MINIMA of the crossings that a release can show."""
+def with_caching(make_target: object, release: str | None) -> bool:
+    """Whether a run has traces with caching on.
+
+    None for a Target of the user's own that knows no caching, and for a release whose caching rules are not specified
+    while the others are.
+    """
+    return knows_caching(make_target) and (confirmed(release, "caching") or not confirmed(release))
+
+
+def minima(release: str | None, make_target: object = None) -> dict[str, int]:
+    """What a run of a target must reach, of the crossings that a release can show."""
     choices = choices_of(release or NEWEST)
     absent = {"kind circular_buffer": not choices.rings, "align checkpoint": not choices.checkpoints}
-    return {name: least for name, least in MINIMA.items() if not absent.get(name)}
+    wanted = MINIMA | (CACHING_MINIMA if with_caching(make_target, release) else {})
+    return {name: least for name, least in wanted.items() if not absent.get(name)}

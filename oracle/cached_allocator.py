@@ -36,6 +36,8 @@ class CachingAllocator(Allocator):
         self.states = [isinstance(group, Mamba) for group in setting.groups]
         self.progress: dict[int, list[Progress]] = {}
         self.found: dict[int, Hit] = {}
+        #: whether the last call was refused because of P39
+        self.too_early = False
         self.pending: list[list[tuple[int, int]]] = [[] for _ in setting.groups]
 
     # ------------------------------------------------------------------------------------------ lookup
@@ -79,7 +81,8 @@ class CachingAllocator(Allocator):
         kept_free = self.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0
         copies = self._copies(call, hits)
         groups = [*zip(self.rules, rows, hits, copies, strict=True)]
-        never = self.setting.num_blocks if self._too_early(hits) else 0  # P39
+        self.too_early = self._too_early(hits)
+        never = self.setting.num_blocks if self.too_early else 0  # P39
         pool = self.pool
         if call.full_sequence_must_fit and gate:
             wanted = kept_free + never + sum(gated(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)

@@ -28,6 +28,8 @@ class NamedPool(Pool):
         #: resident copies of a name, in the order in which they got it (P10)
         self.copies: dict[Name, dict[int, None]] = {}
         self.telling = events
+        #: blocks that were handed out with names since somebody last looked
+        self.evicted = 0
         self.events: list[Event] = []
 
     @property
@@ -50,6 +52,7 @@ class NamedPool(Pool):
             block, _nothing = self._order.popitem(last=False)
             if block in self.names:
                 self.forget(block)
+                self.evicted += 1
             self.references[block] = 1
             taken.append(block)
         return taken

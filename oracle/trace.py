@@ -361,6 +361,11 @@ class Difference:
         return "/".join(parts)
 
 
+def knows_caching(make_target: object) -> bool:
+    """Whether what makes targets makes such that answer with caching on: all but a class that lacks the methods."""
+    return not isinstance(make_target, type) or all(hasattr(make_target, name) for name in CACHING_METHODS)
+
+
 def methods_of(setting: Setting) -> tuple[str, ...]:
     """The names of what a party of this setting answers."""
     return CACHING_METHODS if setting.enable_caching else METHODS
