@@ -19,6 +19,8 @@ from oracle.cached_allocator import CachingAllocator
 from oracle.cached_laws import CachingLaws
 from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
+from oracle.consumer import Consumer
+from oracle.memory import Violation
 from oracle.setting import Setting
 from oracle.trace import (
     GRANTED,
@@ -63,8 +65,14 @@ class CachedReplay(Replay):
         if self.laws is not None:
             self.laws = CachingLaws(setting, self.laws.report)
         self.ledger: CachingLedger = CachingLedger(setting)
+        note = self.broken.append
+        ledger = self.ledger
+        self.consumer = None
+        if self.laws is not None and setting.enable_kv_cache_events:
+            self.consumer = Consumer(
+                setting, lambda sign, group, text: note((Violation(ledger.index, group, "P47", sign, text), ()))
+            )
         if self.memory is not None:
-            note = self.broken.append
             self.memory = CachingMemory(setting, lambda found, contents: note((found, tuple(sorted(contents.tags)))))
 
     @property
@@ -215,6 +223,8 @@ class CachedReplay(Replay):
         assert isinstance(seen, Drained)
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
+        if self.consumer is not None:
+            self.consumer.drained(seen.events, self.cached.pool.copies)
         self.reach.drained(self.setting, seen)
         self.reach.counts["name evicted"] += self.cached.pool.evicted
         self.cached.pool.evicted = 0
@@ -281,8 +291,8 @@ class CachedReplay(Replay):
                     self.memory.dropped(step)
 
     def _laws_broken(self) -> None:
-        """A broken law ends the trace: what was not written is found by others, and broken again."""
-        broken = bool(self.broken)
+        """What was read and is not right ends the trace: others find it, and read it again."""
+        broken = any(violation.law in ("M12", "W1") for violation, _ in self.broken)
         super()._laws_broken()
         self.over = self.over or broken
 

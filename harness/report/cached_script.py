@@ -35,6 +35,42 @@ def _literal(row: object) -> str:
     return "[" + ", ".join(map(_literal, row)) + "]" if isinstance(row, tuple) else repr(row)
 
 
+#: what a consumer makes of the events
+_EVENTS = {
+    "tokens": (
+        "",
+        "stored = [event for event in manager.take_events() if hasattr(event, 'token_ids')]",
+        "got = [(len(one.block_hashes), one.block_size, len(one.token_ids)) for one in stored]",
+        "there = any(names * size != tokens for names, size, tokens in got)",
+    ),
+    "parent": (
+        "",
+        "told: set[Any] = {None}",
+        "got = []",
+        "for event in manager.take_events():",
+        "    if hasattr(event, 'token_ids'):",
+        "        got.append(event.parent_block_hash in told)",
+        "        told |= set(event.block_hashes)",
+        "there = not all(got)",
+    ),
+    "forgotten": (
+        "",
+        "held: set[Any] = set()",
+        "for event in manager.take_events():",
+        "    names = {(event.group_idx, name) for name in event.block_hashes}",
+        "    held = held | names if hasattr(event, 'token_ids') else held - names",
+        "cached = len(manager.block_pool.cached_block_hash_to_block)",
+        'got = f"a consumer holds {len(held)} names, {cached} can be found"',
+        "there = len(held) < cached",
+    ),
+}
+_MUST = {
+    "tokens": "names x block size = tokens in each event (names, block size, tokens)",
+    "parent": "each parent was told before",
+    "forgotten": "a consumer that adds what is stored and deletes what is removed holds what can be found",
+}
+
+
 class Script:
     """Writes the calls of a trace with caching on."""
 
@@ -51,9 +87,12 @@ class Script:
 
     def lines(self) -> Iterator[str]:
         """The calls, then the judgement: `got` and `there`."""
-        for index, (_, method, arguments, answer) in enumerate(self.asked[: self.last + 1]):
-            judged = index == self.last
+        told = self.difference.rule == "P47"
+        for index, (_, method, arguments, answer) in enumerate(self.asked if told else self.asked[: self.last + 1]):
+            judged = index == self.last and not told
             yield from getattr(self, f"_{method}")(*arguments, answer, judged)
+        if told:
+            yield from _EVENTS[self.difference.sign]
 
     # ------------------------------------------------------------------------------------- requests
 
@@ -163,10 +202,6 @@ class Script:
     def _new_step(self, answer: Drained, judged: bool) -> Iterator[str]:
         if not judged:
             yield "next_step()"
-        elif self.difference.aspect == "events":
-            yield "stored = [event for event in manager.take_events() if hasattr(event, 'token_ids')]"
-            yield "got = [(len(one.block_hashes), len(one.token_ids), one.block_size) for one in stored]"
-            yield "there = any(names * size != tokens for names, tokens, size in got)"
         else:
             yield "got = next_step()"
             yield f"there = got != {list(answer.copies)}"
@@ -195,10 +230,10 @@ def manager_text(setting: Setting) -> str:
 
 def must_text(difference: Difference) -> str:
     """What must be, as a Python string."""
+    if difference.rule == "P47":
+        return repr(f"expected: {_MUST[difference.sign]}")
     if difference.aspect == "law":
         return repr(f"expected: other rows; with these the step {difference.observed}")
-    if difference.aspect == "events":
-        return repr("expected: each event with as many tokens as its names stand for (names, tokens, block size)")
     return repr(f"expected: {difference.expected}")
 
 

@@ -26,7 +26,7 @@ _LAWS = {
     "W6": "two runs of one trace give different answers",
     "A22": "a refused call changes a row",
     "M14": "references or names do not add up",
-    "P47": "events do not give a consumer what is cached",
+    "P47": "a consumer of the events does not know what is cached",
 }
 
 
