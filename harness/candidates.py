@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from harness.replay import Entry, Options, Replay, run_operations
+from harness.replay import Entry, Options, new_replay, run_operations
 from oracle.errors import SettingError
 from oracle.groups import Group
 from oracle.trace import Extend, Operation, Trace
@@ -79,7 +79,7 @@ def with_group(trace: Trace, index: int, **changes: Any) -> Trace | None:
 
 def entries_of(trace: Trace) -> list[Entry]:
     """What the oracle alone makes of each operation."""
-    replay = Replay(trace.setting, None, Options(aspects=frozenset(), keep_entries=True))
+    replay = new_replay(trace.setting, None, Options(aspects=frozenset(), keep_entries=True))
     run_operations(replay, trace.operations)
     return replay.entries
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from attrs import evolve, fields, frozen
 
 from harness.candidates import changed, with_group, with_operations, with_pool, with_setting, with_watermark
-from oracle.trace import LEAST, Extend, Loaded, Resume, Settle, Trace
+from oracle.trace import LEAST, Extend, Loaded, Lookup, Resume, Settle, Trace
 
 
 class Knob(Protocol):
@@ -115,6 +115,8 @@ class AcceptedKnob:
 
 SETTING_NUMBERS = (
     "num_speculative_tokens",
+    "num_hash_lookahead_tokens",
+    "num_prefill_lookahead_tokens",
     "max_in_flight_tokens",
     "num_blocks",
     "max_encoder_len",
@@ -124,6 +126,7 @@ OPERATION_NUMBERS = {
     Extend: ("prompt", "external", "new", "encoder", "lookahead", "reserved_blocks"),
     Resume: ("tokens",),
     Loaded: ("valid",),
+    Lookup: ("tokens", "bound"),
 }
 
 

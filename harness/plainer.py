@@ -14,9 +14,19 @@ from oracle.trace import Extend, Operation, Settle, Trace
 #: speculative methods from plain to special
 METHODS = ("none", "ngram", "eagle", "dflash")
 NO_DRAFTER: dict[str, Any] = {"method": "none", "parallel_drafting": False, "num_speculative_tokens": 0}
+#: what only prefix caching has
+CACHING: dict[str, Any] = {
+    "use_eagle": False,
+    "num_hash_lookahead_tokens": 0,
+    "num_prefill_lookahead_tokens": 0,
+    "enable_mamba_shared_prefix_checkpoint": False,
+    "enable_kv_cache_events": False,
+}
 #: each alone back to what most settings have
 FEATURES: tuple[dict[str, Any], ...] = (
     {"profile": "scheduler"},
+    {"enable_caching": False, **CACHING},
+    *({name: plain} for name, plain in CACHING.items()),
     NO_DRAFTER,
     *({"method": name, "parallel_drafting": False} for name in METHODS[1:]),
     {"watermark": 0.0},
@@ -98,9 +108,10 @@ def _plainer_operation(op: Operation) -> Iterator[Operation]:
             yield changed(op, **{attribute.name: attribute.default})
     if isinstance(op, Extend) and op.external:
         yield evolve(op, new=op.external + op.new, external=0)
-    if isinstance(op, Settle):
-        for index in range(len(op.accepted)):
-            yield Settle(accepted=op.accepted[:index] + op.accepted[index + 1 :])
+    for name in ("accepted", "forks", "items", "blocks"):
+        values = getattr(op, name, ())
+        for index in range(len(values)):
+            yield changed(op, **{name: values[:index] + values[index + 1 :]})
 
 
 def renumber(trace: Trace) -> Candidates:

@@ -507,7 +507,7 @@ def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, re
         if replay.outcome_differences:
             outcome = replay.result()
     if options.keep_entries and len(outcome.entries) < outcome.steps:  # the last step raised: what the oracle says
-        alone = Replay(trace.setting, None, Options(frozenset(), keep_entries=True))
+        alone = new_replay(trace.setting, None, Options(frozenset(), keep_entries=True))
         run_operations(alone, outcome.trace.operations)
         outcome.entries += alone.entries[len(outcome.entries) :]
     return outcome

@@ -20,6 +20,8 @@ from harness.suspects import NAMES as CAUSES
 from oracle.groups import KINDS
 from oracle.trace import GRANTED, Difference, Observation, Settle, Trace
 
+#: families of kinds and the rule that says how many columns their rows have
+COLUMNS = {"attention": "A19", "ring": "A38", "cross-attention": "A39", "mamba align": "A42"}
 #: tries (replays of a candidate) before the shrinker gives up; a budget in steps of work, not in seconds
 MAX_TRIES = 6000
 #: factors by which a pool is enlarged to see whether a wrong row is behind a wrong decision
@@ -72,10 +74,11 @@ def same_defect(one: Difference, other: Difference) -> bool:
     """Whether `other`, seen on a simpler trace, is the defect `one`.
 
     Where it shows may only become plainer: kinds and situations may be dropped, never added, and any kind may give way
-    to full attention, of which no rule is special.
+    to full attention, of which no rule is special, also not how many columns it has.
     """
+    plain = evolve(one, rule=other.rule) if {one.rule, other.rule} <= {*COLUMNS.values()} else one
     return (
-        defect_of(one) == defect_of(other)
+        defect_of(plain if other.kind == "full_attention" else one) == defect_of(other)
         and {*other.tags} <= {*one.tags}
         and {*other.kind.split("+")} <= {*one.kind.split("+"), "full_attention"}
     )
@@ -208,7 +211,8 @@ def shrink(
 ) -> Shrunk:
     """The smallest trace that shows the defect `difference` of `trace`. `evaluate`: how a candidate is run.
 
-    What does not show when the trace is run alone, for example that two runs differ (W6), is not shrunk.
+    With an audit after each step the trace may show an earlier difference: that is where it begins. What does not show
+    when the trace is run alone, for example that two runs differ (W6), is not shrunk.
     """
     given = options or Options()
     closely = evolve(given, audit_every=1, keep_entries=False)
@@ -217,8 +221,11 @@ def shrink(
         return run_trace(candidate, make_target, closely).differences
 
     evaluate = evaluate or run
-    if not any(same_defect(difference, found) for found in evaluate(trace)):
-        return Shrunk(trace, difference, 0, False)
+    shown = evaluate(trace)
+    if not any(same_defect(difference, found) for found in shown):
+        if not shown or difference.rule in ("W6", "process"):
+            return Shrunk(trace, difference, 0, False)
+        difference = shown[0]
     begin = _row_behind(trace, difference, evaluate) or (trace, difference)
     small = Shrinker(*begin, evaluate, max_tries).run()
     behind = _row_behind(small.trace, small.difference, evaluate)

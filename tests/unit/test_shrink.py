@@ -203,6 +203,14 @@ def test_any_kind_may_give_way_to_full_attention():
     assert same_defect(evolve(SEEN, kind="rswa"), evolve(SEEN, kind="full_attention"))
 
 
+def test_columns_of_full_attention_have_a_rule_of_their_own():
+    """A row that is short in a Mamba group, and in full attention too, is short for the same reason."""
+    short = evolve(SEEN, kind="mamba", rule="A42")
+
+    assert same_defect(short, evolve(short, kind="full_attention", rule="A19"))
+    assert not same_defect(short, evolve(short, rule="A19"))
+
+
 def test_a_known_cause_stays():
     """A wrong decision with a known cause is not the same as one without."""
     known = evolve(SEEN, tags=("adopted state",))
@@ -228,6 +236,18 @@ def test_another_defect_on_the_way_is_not_taken():
     shrinker = Shrinker(LONG, SEEN, lambda trace: [other], 100)
 
     assert LONG == shrinker.run().trace
+
+
+def test_what_shows_earlier_is_shrunk():
+    """With an audit after each step another difference may come first: the one that was found follows from it."""
+    small = shrink(LONG, evolve(SEEN, aspect="order"), NoLookahead, CLOSELY)
+
+    assert ("A19", "less", 1) == (small.difference.rule, small.difference.sign, len(small.trace.operations))
+
+
+def test_two_runs_that_differ_are_not_shrunk():
+    """Whatever one run shows."""
+    assert not shrink(LONG, evolve(SEEN, rule="W6"), NoLookahead, CLOSELY).minimal
 
 
 def test_nothing_to_shrink_is_left_alone():
