@@ -160,6 +160,7 @@ def run(
     from harness import job
     from harness.targets.loader import load_target
 
+    _check_level(level, target)
     talk = console(stderr=as_json)
     job.prepare_out(out)
     installed = installed_release()
@@ -192,6 +193,16 @@ def run(
     sys.exit(job.EXIT[report.verdict])
 
 
+def _check_level(level: frozenset[str], target: str | None) -> None:
+    """Refuse what no run can do, before anything is imported or written."""
+    if len(level) > 1:
+        raise SlotcheckError(f"one --level at a time, got {', '.join(sorted(level))}")
+    if target is not None and level != {"manager"}:
+        raise SlotcheckError(
+            f"--target {target} is for the manager level; --level {min(level)} runs the installed release's own"
+        )
+
+
 def _other_level(
     level: frozenset[str],
     steps: int | None,
@@ -207,8 +218,6 @@ def _other_level(
     """A run of the rules or the warmup level."""
     from harness import levels
 
-    if len(level) > 1:
-        raise SlotcheckError(f"one --level at a time, got {', '.join(sorted(level))}")
     if level == {"rules"}:  # a grid: it has an end of its own, some half a minute away
         declared = findings.Declared(findings.load() if with_findings else (), release)
         return levels.run_rules(seconds=budget, most=steps, out=out, release=release, declared=declared)

@@ -10,6 +10,8 @@ from tests.commands.conftest import EXAMPLE, left, plain, target
 WRONG = {
     "unknown level": ("run", "--level", "kernel"),
     "level of a later version": ("run", "--level", "scheduler"),
+    "two levels": ("run", "--level", "rules,warmup"),
+    "target at a level without": ("run", "--level", "rules", "--target", "my_fork.manager:Mine"),
     "unknown aspect": ("run", "--aspects", "outcome,colour"),
     "no aspect": ("run", "--aspects", ","),
     "no steps": ("run", "--steps", "0"),
