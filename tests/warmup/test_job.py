@@ -15,6 +15,8 @@ from harness.job import AGREED, DIFFERENCES, INCONCLUSIVE
 from harness.targets.manager import Manager
 from harness.targets.warmup import Warmup
 from harness.warmup_job import WarmupJob, run
+from harness.warmup_parties import SHARE
+from harness.warmup_parties import options as parties
 from harness.warmups import WarmupOptions
 from oracle.warmup import WarmupOperation, WarmupSetting
 
@@ -56,16 +58,23 @@ def test_short_run_is_inconclusive(tmp_path: Path) -> None:
     assert report.reasons[0].startswith("not reached often enough: ")
 
 
-def test_workers_change_nothing(tmp_path: Path) -> None:
-    one, two = (run(job(tmp_path / str(workers), warmups=150, workers=workers)) for workers in (1, 2))
+def test_workers_change_nothing(tables: Any, tmp_path: Path) -> None:
+    """With the kernels on their share of the traces."""
+    given = {"warmups": 100, "kernels": SHARE, "options": parties(SHARE, Declared(load(), "0.33.0"))}
+    one, two = (run(job(tmp_path / str(workers), workers=workers, **given)) for workers in (1, 2))
 
-    assert (one.total.declared, one.total.reach) == (two.total.declared, two.total.reach)
+    assert one.total.kernels
+    assert (one.total.kernels, one.total.declared, one.total.reach) == (
+        two.total.kernels,
+        two.total.declared,
+        two.total.reach,
+    )
 
 
 def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
     options = WarmupOptions(make_manager=Manager, declared=lambda difference: difference.rule != "state")
 
-    report = run(job(tmp_path, warmups=100, options=options))
+    report = run(job(tmp_path, warmups=60, options=options))
 
     assert DIFFERENCES == report.verdict
     shrunk, count, folder = report.differences[0]

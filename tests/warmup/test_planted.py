@@ -60,13 +60,14 @@ def test_exact_settings_name_a_defect() -> None:
 
 
 def test_smallest_setting_of_align_lookahead(release: Any) -> None:
-    """K 1: the block holds two tokens, 3 + 1 with lookahead is a column more than 3."""
+    """EAGLE with K 1: the prompt's 3 tokens fill the block, 3 + 1 with lookahead is a column more."""
     defect = next(defect for defect in DEFECTS if defect.name == "lookahead in align mode")
     hunt = Hunt(release, defect)
     found = hunt.find()
     assert found is not None
 
-    (group,) = hunt.shrink(*found).trace.setting.groups
+    setting = hunt.shrink(*found).trace.setting
+    (group,) = setting.groups
 
     assert isinstance(group, Mamba)
-    assert (2, 1) == (group.block_size, group.speculative_blocks)
+    assert ("eagle", 3, 1) == (setting.method, group.block_size, group.speculative_blocks)
