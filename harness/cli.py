@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from harness import __version__, findings, tracefile, warmup_commands
+from harness import __version__, findings, tracefile, warmup_commands, workload_commands
 from harness.console import console, download, progress, show_report
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
@@ -24,12 +24,13 @@ from oracle.errors import SlotcheckError
 from oracle.releases import RULES, Rule, confirmed
 from oracle.trace import ASPECTS, Trace
 from oracle.warmup import WarmupTrace
+from oracle.workload import SchedulerTrace
 
 if TYPE_CHECKING:
     from harness.levels import LevelReport
 
-LEVELS = ("manager", "rules", "warmup")
-LATER_LEVELS = ("scheduler",)
+LEVELS = ("manager", "rules", "warmup", "scheduler")
+LATER_LEVELS: tuple[str, ...] = ()
 CANARY_SECONDS = 300.0
 
 
@@ -215,13 +216,24 @@ def _other_level(
     hang: float,
     kernels: str,
 ) -> LevelReport:
-    """A run of the rules or the warmup level."""
+    """A run of a level beside the manager's."""
     from harness import levels
 
     if level == {"rules"}:  # a grid: it has an end of its own, some half a minute away
         declared = findings.Declared(findings.load() if with_findings else (), release)
         return levels.run_rules(seconds=budget, most=steps, out=out, release=release, declared=declared)
     seconds = budget if budget is not None else None if steps is not None else 60.0
+    if level == {"scheduler"}:
+        return levels.run_scheduler(
+            seed=seed,
+            steps=steps,
+            seconds=seconds,
+            workers=workers,
+            out=out,
+            release=release,
+            findings=with_findings,
+            hang_seconds=hang,
+        )
     return levels.run_warmup(
         seed=seed,
         warmups=steps,
@@ -248,7 +260,7 @@ def _is_journal(path: Path) -> bool:
         return False
 
 
-def _read_other(path: Path) -> WarmupTrace | RuleTrace | None:
+def _read_other(path: Path) -> WarmupTrace | RuleTrace | SchedulerTrace | None:
     """The trace of another level in a file; None when it is of the manager level, or a journal."""
     found = None if _is_journal(path) else tracefile.read_any(path)
     return None if isinstance(found, Trace) else found
@@ -278,6 +290,8 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
         load_target(target)
     if isinstance(other, WarmupTrace):
         sys.exit(warmup_commands.replay(other, declared))
+    if isinstance(other, SchedulerTrace):
+        sys.exit(workload_commands.replay(other, declared))
     if isinstance(other, RuleTrace):
         _replay_rules(other, declared)
     loaded = _read(trace)
@@ -326,6 +340,8 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     other = _read_other(trace)
     if isinstance(other, WarmupTrace):
         sys.exit(warmup_commands.shrink(other, output, tries))
+    if isinstance(other, SchedulerTrace):
+        sys.exit(workload_commands.shrink(other, output, tries))
     loaded = _read(trace)
     make_target = load_target(target)
     options = Options(aspects=aspects, audit_every=1, release=installed_release())

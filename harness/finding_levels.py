@@ -49,7 +49,23 @@ def _warmup() -> FindingLevel:
     return FindingLevel(warmup_findings.reproduces, warmup_findings.refresh)
 
 
-LEVELS: dict[str, Callable[[], FindingLevel]] = {"manager": _manager, "rules": _rules, "warmup": _warmup}
+def _scheduler() -> FindingLevel:
+    from harness import workload_findings
+    from harness.targets.scheduler import Scheduler, prepare
+
+    prepare()
+    return FindingLevel(
+        lambda finding: workload_findings.reproduces(finding, Scheduler),
+        lambda finding, release: workload_findings.refresh(finding, Scheduler, release),
+    )
+
+
+LEVELS: dict[str, Callable[[], FindingLevel]] = {
+    "manager": _manager,
+    "rules": _rules,
+    "warmup": _warmup,
+    "scheduler": _scheduler,
+}
 
 
 def level_of(finding: Finding) -> FindingLevel:

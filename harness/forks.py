@@ -31,7 +31,7 @@ TRY_SECONDS = 3.0
 MAX_HANGS = 20
 FORK = mp.get_context("fork")
 #: where targets are called from
-_CALLERS = ("replay.py", "passes.py", "canary.py", "warmups.py")
+_CALLERS = ("replay.py", "passes.py", "canary.py", "warmups.py", "workloads.py")
 _ROOT = Path(__file__).parent.parent
 _OURS = tuple(str(_ROOT / name) + os.sep for name in ("oracle", "strategies", "harness"))
 _TARGETS = str(_ROOT / "harness" / "targets") + os.sep

@@ -81,5 +81,51 @@ def run_warmup(
     return LevelReport(report.verdict, data, "\n".join([*lines, _verdict(report.verdict, report.reasons)]))
 
 
+def run_scheduler(
+    *,
+    seed: int,
+    steps: int | None,
+    seconds: float | None,
+    workers: int,
+    out: Path,
+    release: str | None,
+    findings: bool,
+    hang_seconds: float,
+) -> LevelReport:
+    """The release's scheduler on generated workloads, beside prediction, laws and memory."""
+    from harness import workload_job
+    from harness.findings import load
+    from harness.targets.scheduler import Scheduler, prepare
+    from harness.workloads import WorkloadOptions
+
+    prepare()
+    known = Declared(load() if findings else (), release)
+
+    def name_of(difference: Difference) -> str:
+        finding = known.explain(difference)
+        return finding.name if finding is not None else difference.fingerprint
+
+    report = workload_job.run(
+        workload_job.WorkloadJob(
+            seed=seed,
+            steps=steps,
+            seconds=seconds,
+            workers=workers,
+            out=out,
+            release=release,
+            make=Scheduler,
+            options=WorkloadOptions(declared=known),
+            name_of=name_of,
+            hang_seconds=hang_seconds,
+        )
+    )
+    data = report.data()
+    caught = f"canary caught after {data['canary_steps']} steps"
+    lines = [f"{data['steps']:,} steps in {data['traces']:,} workloads, {data['seconds']} s, {caught}"]
+    lines += [f"  declared: {name} {count:,}" for name, count in data["declared"].items()]
+    lines += [f"  {one['fingerprint']}  x{one['count']}  {one['trace']}" for one in data["differences"]]
+    return LevelReport(report.verdict, data, "\n".join([*lines, _verdict(report.verdict, report.reasons)]))
+
+
 def _verdict(verdict: str, reasons: list[str]) -> str:
     return f"{verdict}{': ' if reasons else ''}{'; '.join(reasons)}"

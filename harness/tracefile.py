@@ -24,10 +24,12 @@ from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, MOST, Group
 from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
 from oracle.warmup import WARMUP_OPERATIONS, TraceOperation, WarmupTrace
+from oracle.workload import SCHEDULER_OPERATIONS, SchedulerOperation, SchedulerTrace, check_workload
 
 FORMAT = 1
-LEVELS = ("manager", "warmup", "rules")
-AnyTrace = Trace | WarmupTrace | RuleTrace
+LEVELS = ("manager", "warmup", "rules", "scheduler")
+AnyTrace = Trace | WarmupTrace | RuleTrace | SchedulerTrace
+_OPERATIONS = {"manager": OPERATIONS, "warmup": WARMUP_OPERATIONS, "scheduler": SCHEDULER_OPERATIONS}
 
 
 def _operation_tag(cls: type) -> str:
@@ -59,7 +61,7 @@ def _converter() -> cattrs.Converter:
     configure_tagged_union(groups, converter, tag_name="kind", tag_generator=_kind_tag)
     converter.register_structure_hook(Group, lambda value, _: converter.structure(value, groups))
     converter.register_unstructure_hook(Group, lambda group: converter.unstructure(group, unstructure_as=groups))
-    for operations in (OPERATIONS, WARMUP_OPERATIONS):
+    for operations in _OPERATIONS.values():
         configure_tagged_union(reduce(or_, operations), converter, tag_name="op", tag_generator=_operation_tag)
     return converter
 
@@ -73,7 +75,7 @@ def _known(tag: str, level: str) -> str:
     """What a tag may be, at the level of a trace."""
     if tag == "kind":
         return ", ".join(_kind_tag(cls) for cls in KINDS)
-    return ", ".join(_operation_tag(cls) for cls in (WARMUP_OPERATIONS if level == "warmup" else OPERATIONS))
+    return ", ".join(_operation_tag(cls) for cls in _OPERATIONS.get(level, OPERATIONS))
 
 
 def dumps(trace: AnyTrace) -> str:
@@ -83,7 +85,8 @@ def dumps(trace: AnyTrace) -> str:
         return f'{{\n "format": {FORMAT},\n "level": "rules",\n {json.dumps(name)}: {json.dumps(question)}\n}}\n'
     setting = CONVERTER.unstructure(trace.setting)
     groups = _lines(setting.pop("groups"), 3)
-    union: Any = TraceOperation if isinstance(trace, WarmupTrace) else Operation
+    unions: dict[str, Any] = {"warmup": TraceOperation, "scheduler": SchedulerOperation}
+    union = unions.get(trace.level, Operation)
     operations = _lines([CONVERTER.unstructure(one, unstructure_as=union) for one in trace.operations], 2)
     rest = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in setting.items())
     head = f' "format": {FORMAT},\n "level": {json.dumps(trace.level)}'
@@ -121,6 +124,11 @@ def loads(text: str, where: str = "the trace") -> AnyTrace:
             return CONVERTER.structure(data, RuleTrace)
         if data.get("level") == "warmup":
             return CONVERTER.structure(data, WarmupTrace)
+        if data.get("level") == "scheduler":
+            workload = CONVERTER.structure(data, SchedulerTrace)
+            for index, said in enumerate(workload.operations):
+                _check_said(workload, index, said)
+            return workload
         trace = CONVERTER.structure(data, Trace)
         for index, operation in enumerate(trace.operations):
             _check(index, operation)
@@ -147,6 +155,13 @@ def _shape(data: dict[str, Any]) -> str:
             if not isinstance(item.get(tag, ""), str):
                 return f"{place}[{index}]: {tag} must be of type str, got {item[tag]!r}"
     return ""
+
+
+def _check_said(trace: SchedulerTrace, index: int, operation: SchedulerOperation) -> None:
+    try:
+        check_workload(trace.setting, operation)
+    except SettingError as error:
+        raise SettingError(f"operations[{index}]: {error}") from None
 
 
 def _check(index: int, operation: Operation) -> None:

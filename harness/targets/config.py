@@ -236,7 +236,7 @@ def other_arguments(case: Case) -> dict[str, dict[str, Any]]:
 
 
 @cache
-def _drafter(case: Case, counts: tuple[tuple[int, int, int], ...] | None) -> Any:
+def drafter(case: Case, counts: tuple[tuple[int, int, int], ...] | None) -> Any:
     """The real `SpeculativeConfig` of a case that has nothing else; None where there is none."""
     if case.method in ("none", "diffusion"):
         return None
@@ -255,7 +255,7 @@ def build(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) ->
     config = import_config()
     of_method = {name: getattr(case, name) for name in ("method", "parallel", "drafts")}
     switches = {name: getattr(case, name) for name in ("drop_disabled", "hash_disabled")}
-    drafter = _drafter(Case(**of_method, **switches), counts)
+    speculation = drafter(Case(**of_method, **switches), counts)
     others = {name: getattr(config, name)(**wanted) for name, wanted in other_arguments(case).items()}
     return config.VllmConfig(
         model_config=target_model(case.method),
@@ -263,7 +263,7 @@ def build(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) ->
         cache_config=others["CacheConfig"],
         parallel_config=config.ParallelConfig(),
         device_config=config.DeviceConfig("cpu"),
-        speculative_config=drafter,
+        speculative_config=speculation,
         diffusion_config=others.get("DiffusionConfig"),
         kv_transfer_config=others.get("KVTransferConfig"),
     )

@@ -9,7 +9,6 @@ from tests.commands.conftest import EXAMPLE, left, plain, target
 #: name -> arguments; what they name does not exist unless a test makes it
 WRONG = {
     "unknown level": ("run", "--level", "kernel"),
-    "level of a later version": ("run", "--level", "scheduler"),
     "two levels": ("run", "--level", "rules,warmup"),
     "target at a level without": ("run", "--level", "rules", "--target", "my_fork.manager:Mine"),
     "unknown aspect": ("run", "--aspects", "outcome,colour"),
@@ -45,7 +44,7 @@ TRACES = {
     "empty": "",
     "cut off": EXAMPLE.read_text()[:300],
     "unknown format": EXAMPLE.read_text().replace('"format": 1', '"format": 99'),
-    "level of a later version": EXAMPLE.read_text().replace('"level": "manager"', '"level": "scheduler"'),
+    "unknown level": EXAMPLE.read_text().replace('"level": "manager"', '"level": "fleet"'),
     "unknown field": EXAMPLE.read_text().replace('"num_blocks"', '"number_of_blocks"'),
     "impossible setting": EXAMPLE.read_text().replace('"num_blocks": 16', '"num_blocks": 1'),
     "impossible window": EXAMPLE.read_text().replace('"window": 8', '"window": 0'),

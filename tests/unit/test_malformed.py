@@ -39,7 +39,7 @@ TEXTS = {
     changed(2, "format"): " has format 2; this version reads format 1",
     changed("1", "format"): " has format '1'; this version reads format 1",
     changed(True, "format"): " has format True; this version reads format 1",
-    changed("scheduler", "level"): f" has level 'scheduler'; this version has: {', '.join(tracefile.LEVELS)}",
+    changed("fleet", "level"): f" has level 'fleet'; this version has: {', '.join(tracefile.LEVELS)}",
     changed(GONE, "setting"): ": setting: 'setting' is missing",
     changed(GONE, "operations"): ": operations: 'operations' is missing",
     changed("x", "notes"): ": unknown field 'notes' of Trace",

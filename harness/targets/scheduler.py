@@ -1,0 +1,353 @@
+"""The real `Scheduler` behind the SchedulerTarget protocol, on a CPU and without weights.
+
+The engine's configuration comes from the release's own constructors, on the model folders of `targets.config`. A spy
+sits on the scheduler's `KVCacheManager`: each ask is kept as a `Call` with its answer, each return of blocks as an
+event. What the model would have sampled is given by the workload.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from functools import cache
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any
+
+from harness.targets import compat, config
+from oracle.budget import Case
+from oracle.groups import Mamba
+from oracle.methods import METHODS
+from oracle.trace import GRANTED, REFUSED, Call, Observation, Rows
+from oracle.workload import (
+    ASK,
+    FREE,
+    PREEMPTED,
+    RUNNING,
+    WAITING,
+    Delivered,
+    Event,
+    Planned,
+    SchedulerSetting,
+    Situation,
+    State,
+    Submit,
+)
+
+BLOCK_ID = attrgetter("block_id")
+#: the token that stops every request, and one that does not
+STOP, TOKEN = 1, 2
+NO_ROWS: Rows = ()
+
+
+@cache
+def modules() -> SimpleNamespace:
+    """What of vLLM is used here, imported once; TargetError when it is missing."""
+    settings = config.import_config()
+    load = importlib.import_module
+    return SimpleNamespace(
+        config=settings,
+        scheduler=load("vllm.v1.core.sched.scheduler").Scheduler,
+        overlapping=load("vllm.v1.core.sched.async_scheduler").AsyncScheduler,
+        request=load("vllm.v1.request").Request,
+        status=load("vllm.v1.request").RequestStatus,
+        sampling=load("vllm.sampling_params").SamplingParams,
+        output=load("vllm.v1.outputs").ModelRunnerOutput,
+        drafts=load("vllm.v1.outputs").DraftTokenIds,
+        pause=load("vllm.v1.core.sched.interface").PauseState,
+    )
+
+
+def prepare() -> None:
+    """Import vLLM and inspect the model classes (cached on disk by vLLM), before anything is forked."""
+    modules()
+    for name in sorted({name for name, _ in METHODS} - {"diffusion"}):
+        config.target_model(name)
+
+
+class NoGrammar:
+    """In place of the structured-output manager: no request here has a grammar, so everything is accepted."""
+
+    def accept_tokens(self, request: Any, tokens: list[int]) -> bool:
+        return True
+
+    def validate_tokens(self, request: Any, tokens: list[int]) -> list[int]:
+        return tokens
+
+
+@cache
+def _model(name: str, max_model_len: int) -> Any:
+    """The real `ModelConfig` of a method's target, with another length: nothing else in it depends on it."""
+    model = copy.copy(config.target_model(name))
+    model.max_model_len = max_model_len
+    return model
+
+
+@cache
+def _sampling(max_tokens: int) -> Any:
+    return modules().sampling(max_tokens=max_tokens, stop_token_ids=[STOP])
+
+
+def engine_config(setting: SchedulerSetting) -> Any:
+    """The release's `VllmConfig` of a setting. Raises what its constructors raise."""
+    settings = modules().config
+    name, drafts = setting.method, setting.num_speculative_tokens
+    if not drafts:
+        name = "none"
+    align = setting.align_size
+    parallel = setting.parallel_drafting and bool(drafts)
+    built = settings.VllmConfig(
+        model_config=_model(name, setting.max_model_len),
+        scheduler_config=settings.SchedulerConfig(
+            max_model_len=setting.max_model_len,
+            is_encoder_decoder=False,
+            max_num_batched_tokens=setting.max_num_batched_tokens,
+            max_num_seqs=setting.max_num_seqs,
+            max_num_scheduled_tokens=setting.max_num_scheduled_tokens,
+            max_num_active_seqs=setting.max_num_active_seqs,
+            long_prefill_token_threshold=setting.long_prefill_token_threshold,
+            long_prefill_token_threshold_adaptive=setting.long_prefill_token_threshold_adaptive,
+            enable_chunked_prefill=setting.enable_chunked_prefill,
+            policy=setting.policy,
+            prefill_schedule_interval=setting.prefill_schedule_interval,
+            scheduler_reserve_full_isl=setting.scheduler_reserve_full_isl,
+            watermark=setting.watermark,
+            async_scheduling=setting.in_flight_depth > 1,
+        ),
+        cache_config=settings.CacheConfig(block_size=16, enable_prefix_caching=setting.enable_caching),
+        parallel_config=settings.ParallelConfig(),
+        device_config=settings.DeviceConfig("cpu"),
+        speculative_config=config.drafter(Case(method=name, parallel=parallel, drafts=drafts), None),
+    )
+    # the engine writes these after it has sized the cache
+    built.cache_config.num_gpu_blocks = setting.num_blocks
+    built.cache_config.block_size = align or setting.scheduler_block_size
+    if any(isinstance(group, Mamba) for group in setting.groups):
+        built.cache_config.mamba_cache_mode = "align" if align else "none"
+    if bool(built.scheduler_config.async_scheduling) != (setting.in_flight_depth > 1):
+        raise compat.TargetError("the release switched async scheduling off on this machine; see its platform")
+    return built
+
+
+class Scheduler:
+    """A scheduler of the installed release, or of a fork: any class with `Scheduler`'s methods."""
+
+    def __init__(self, setting: SchedulerSetting, scheduler_class: Any = None) -> None:
+        vllm = modules()
+        found = scheduler_class or (vllm.overlapping if setting.in_flight_depth > 1 else vllm.scheduler)
+        self.config = engine_config(setting)
+        self.scheduler = found(
+            self.config,
+            compat.build_config(setting),
+            NoGrammar(),
+            block_size=setting.scheduler_block_size,
+            hash_block_size=setting.hash_size,
+        )
+        self.proposes = setting.num_speculative_tokens > 0 and setting.in_flight_depth == 1
+        self.steps: list[tuple[Any, dict[int, bool]]] = []
+        self.events: list[Event] = []
+        self._spy()
+        status = vllm.status
+        self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
+
+    # -------------------------------------------------------------------------------------------- the spy
+
+    def _spy(self) -> None:
+        manager = self.manager = self.scheduler.kv_cache_manager
+        self.queue = manager.block_pool.free_block_queue
+        self.tables = [single.req_to_blocks for single in manager.coordinator.single_type_managers]
+        self.rows_of = [table.get for table in self.tables]
+        self.nothing: Rows = tuple(() for _ in self.tables)
+        self.allocate, self.give = manager.allocate_slots, manager.free
+        self.watched = modules().status
+        manager.allocate_slots, manager.free = self._ask, self._free
+
+    def _ask(
+        self,
+        request: Any,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        reserved_blocks: int = 0,
+        has_scheduled_reqs: bool = True,
+        **more: Any,
+    ) -> Any:
+        """`allocate_slots`, with what it was asked and what it answered."""
+        status = request.status
+        preempted = status is self.watched.PREEMPTED
+        name = request.request_id
+        call = Call(
+            int(name),
+            request.num_computed_tokens,
+            request.num_in_flight_tokens,
+            request.num_prompt_tokens,
+            request.num_tokens,
+            preempted or status is self.watched.WAITING,
+            preempted,
+            num_new_tokens,
+            num_lookahead_tokens,
+            num_external_computed_tokens,
+            num_encoder_tokens,
+            full_sequence_must_fit,
+            reserved_blocks,
+            has_scheduled_reqs,
+            tuple(more.get("skip_zeroing_group_ids", ())),
+        )
+        try:
+            blocks = self.allocate(
+                request,
+                num_new_tokens,
+                num_new_computed_tokens=num_new_computed_tokens,
+                new_computed_blocks=new_computed_blocks,
+                num_lookahead_tokens=num_lookahead_tokens,
+                num_external_computed_tokens=num_external_computed_tokens,
+                delay_cache_blocks=delay_cache_blocks,
+                num_encoder_tokens=num_encoder_tokens,
+                full_sequence_must_fit=full_sequence_must_fit,
+                reserved_blocks=reserved_blocks,
+                has_scheduled_reqs=has_scheduled_reqs,
+                **more,
+            )
+        except Exception as error:
+            self.events.append(Event(ASK, call.request, call, self._seen(f"error:{type(error).__name__}", name), 0))
+            raise
+        if blocks is None:
+            seen = self._seen(REFUSED, name)
+        else:
+            new = tuple([tuple(map(BLOCK_ID, group)) if group else () for group in blocks.blocks])
+            seen = Observation(GRANTED, new, self._rows(name), self.queue.num_free_blocks)
+        self.events.append(Event(ASK, call.request, call, seen, seen.free))
+        return blocks
+
+    def _free(self, request: Any) -> None:
+        self.give(request)
+        self.events.append(Event(FREE, int(request.request_id), None, None, self.queue.num_free_blocks))
+
+    def _seen(self, outcome: str, name: str) -> Observation:
+        return Observation(outcome, self.nothing, self._rows(name), self.queue.num_free_blocks)
+
+    def _rows(self, name: str) -> Rows:
+        return tuple([tuple(map(BLOCK_ID, row_of(name, ()))) for row_of in self.rows_of])
+
+    def rows(self, request: int) -> Rows:
+        return self._rows(str(request))
+
+    # ---------------------------------------------------------------------------------------- the workload
+
+    def submit(self, operation: Submit, arrival: int) -> None:
+        self.scheduler.add_request(
+            modules().request(
+                str(operation.request),
+                [TOKEN] * operation.prompt,
+                _sampling(operation.max_tokens),
+                None,
+                arrival_time=float(arrival),
+                priority=operation.priority,
+            )
+        )
+
+    def schedule(self) -> Planned:
+        self.events = []
+        out = self.scheduler.schedule()
+        requests = self.scheduler.requests
+        samples = {int(name): not requests[name].is_prefill_chunk for name in out.num_scheduled_tokens}
+        self.steps.append((out, samples))
+        return planned(out)
+
+    def samples(self) -> dict[int, bool]:
+        return self.steps[-1][1]
+
+    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
+        vllm = modules()
+        self.events = []
+        out, _ = self.steps.pop(0)
+        names = list(out.num_scheduled_tokens)
+        runner = vllm.output(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=[list(returned.get(int(name), ())) for name in names],
+        )
+        results = self.scheduler.update_from_output(out, runner)
+        if proposed is not None and names:
+            made = [[TOKEN] * proposed.get(int(name), 0) for name in names]
+            self.scheduler.update_draft_token_ids(vllm.drafts(names, made))
+        return [
+            (int(one.request_id), tuple(one.new_token_ids), "" if one.finish_reason is None else str(one.finish_reason))
+            for outputs in results.values()
+            for one in outputs.outputs
+        ]
+
+    def abort(self, request: int) -> bool:
+        self.events = []
+        return bool(self.scheduler.finish_requests(str(request), modules().status.FINISHED_ABORTED))
+
+    def reset(self, running: bool) -> bool:
+        self.events = []
+        return bool(self.scheduler.reset_prefix_cache(reset_running_requests=running))
+
+    def pause(self, state: str) -> None:
+        self.scheduler.set_pause_state(modules().pause[state.upper()])
+
+    # ------------------------------------------------------------------------------------------ observation
+
+    def situation(self, everything: bool) -> Situation:
+        scheduler = self.scheduler
+        running = scheduler.running
+        waiting, holding = list(scheduler.waiting), list(scheduler.kv_holding_waiting)
+        seen = [*running, *waiting, *holding] if everything else running
+        return Situation(
+            [int(request.request_id) for request in running],
+            [int(request.request_id) for request in waiting],
+            [int(request.request_id) for request in holding],
+            [self._state(request) for request in seen],
+            self.queue.num_free_blocks,
+        )
+
+    def _state(self, request: Any) -> State:
+        return State(
+            int(request.request_id),
+            self.words.get(request.status) or request.status.name.lower(),
+            request.num_computed_tokens,
+            len(request._all_token_ids),
+            request.num_output_placeholders,
+            request.num_in_flight_tokens,
+            request.num_stale_output_tokens,
+            len(request.spec_token_ids),
+            request.num_preemptions,
+            request.is_prefill_chunk,
+        )
+
+
+def planned(out: Any) -> Planned:
+    """A `SchedulerOutput` as plain data."""
+    cached = out.scheduled_cached_reqs
+    return Planned(
+        [(int(name), tokens) for name, tokens in out.num_scheduled_tokens.items()],
+        [(int(name), len(drafts)) for name, drafts in out.scheduled_spec_decode_tokens.items()],
+        [
+            (
+                int(new.req_id),
+                new.num_computed_tokens,
+                len(new.prompt_token_ids if new.prefill_token_ids is None else new.prefill_token_ids),
+                tuple(map(tuple, new.block_ids)),
+            )
+            for new in out.scheduled_new_reqs
+        ],
+        [
+            (int(name), computed, outputs, None if blocks is None else tuple(map(tuple, blocks)))
+            for name, computed, outputs, blocks in zip(
+                cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, cached.new_block_ids, strict=True
+            )
+        ],
+        sorted(map(int, cached.resumed_req_ids)),
+        sorted(map(int, out.preempted_req_ids or ())),
+        sorted(map(int, out.finished_req_ids)),
+        tuple(out.new_block_ids_to_zero or ()),
+        out.num_spec_tokens_to_schedule,
+        out.skip_drafts,
+    )

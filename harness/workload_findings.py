@@ -1,0 +1,34 @@
+"""The declared findings of the scheduler level: run again, and their reports written."""
+
+from __future__ import annotations
+
+from harness import tracefile
+from harness.findings import Finding, FindingError, argument
+from harness.workload_report import write
+from harness.workloads import MakeScheduler, WorkloadOptions, WorkloadOutcome, run_workload
+from oracle.workload import SchedulerTrace
+
+
+def _outcome(finding: Finding, make: MakeScheduler) -> WorkloadOutcome:
+    path = finding.folder / "trace.json"
+    trace = tracefile.read_any(path)
+    if not isinstance(trace, SchedulerTrace):
+        raise FindingError(f"finding {finding.name}: {path} must be a trace of the scheduler level, got {trace.level}")
+    return run_workload(trace, make, WorkloadOptions())
+
+
+def reproduces(finding: Finding, make: MakeScheduler) -> bool:
+    """Whether the finding's own workload still shows it."""
+    return any(finding.fits(difference) for difference in _outcome(finding, make).differences)
+
+
+def refresh(finding: Finding, make: MakeScheduler, release: str | None) -> None:
+    """Write the finding's report.md and repro.py again, from its workload and its declaration."""
+    outcome = _outcome(finding, make)
+    found = [difference for difference in outcome.differences if finding.fits(difference)]
+    if not found:
+        raise FindingError(f"finding {finding.name} does not reproduce on {release}: nothing is written")
+    write(finding.folder, outcome.trace, found[0], make, WorkloadOptions(), release, finding.title)
+    path = finding.folder / "report.md"
+    _, _, rest = path.read_text(encoding="utf-8").partition("\n")
+    tracefile.write_text(path, argument(finding) + rest)

@@ -1,0 +1,208 @@
+"""One run of the scheduler level from its options to its verdict: canary, shards, shrinking, reports.
+
+Each shard runs in a forked process; one whose process dies or hangs is run again trace by trace, and the trace that did
+it is a difference of its own. Shards are merged in order, so the number of workers changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from harness import tracefile
+from harness.forks import in_a_fork
+from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
+from harness.workload_report import write
+from harness.workload_run import EXAMPLES, MINIMA, Found, WorkloadShard, canary_caught, run_shard
+from harness.workload_shrink import Shrunk, shrink_workload
+from harness.workloads import MakeScheduler, WorkloadOptions, run_workload
+from oracle.releases import confirmed
+from oracle.trace import Difference
+from oracle.workload import SchedulerDifference, SchedulerTrace
+from strategies.workloads import decode, draw
+
+#: differences that are shrunk; more distinct ones are counted only
+MAX_SHRUNK = 12
+
+
+@frozen(kw_only=True)
+class WorkloadJob:
+    """What was asked for. steps or seconds ends it."""
+
+    seed: int
+    steps: int | None
+    seconds: float | None
+    workers: int
+    out: Path
+    release: str | None
+    make: MakeScheduler
+    options: WorkloadOptions
+    name_of: Callable[[Difference], str]
+    hang_seconds: float
+
+
+@define
+class WorkloadReport:
+    """What came of a job. differences: shrunk, with how often each was met and its folder."""
+
+    job: WorkloadJob
+    total: WorkloadShard = field(factory=lambda: WorkloadShard(0))
+    shards: int = 0
+    seconds: float = 0.0
+    canary_steps: int | None = None
+    canary_ended: str = ""
+    """How the canary's process ended, when the target did not let it finish."""
+    differences: list[tuple[Shrunk, int, Path]] = field(factory=list)
+    verdict: str = AGREED
+    reasons: list[str] = field(factory=list)
+
+    def data(self) -> dict[str, Any]:
+        """The one JSON object of `run --level scheduler --json`."""
+        total = self.total
+        return {
+            "verdict": self.verdict,
+            "reasons": self.reasons,
+            "release": self.job.release,
+            "level": "scheduler",
+            "seed": self.job.seed,
+            "steps": total.steps,
+            "traces": total.traces,
+            "shards": self.shards,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(total.steps / self.seconds) if self.seconds else 0,
+            "canary_steps": self.canary_steps,
+            "differences": [
+                {
+                    "fingerprint": shrunk.difference.fingerprint,
+                    "level": "scheduler",
+                    "aspect": shrunk.difference.aspect,
+                    "step": shrunk.difference.step,
+                    "operations": len(shrunk.trace.operations),
+                    "requests": shrunk.requests,
+                    "steps": shrunk.steps,
+                    "minimal": shrunk.minimal,
+                    "count": count,
+                    "trace": str(folder / "trace.json"),
+                }
+                for shrunk, count, folder in self.differences
+            ],
+            "declared": dict(sorted(total.declared.items())),
+            "reach": {name: total.reach[name] for name in MINIMA},
+            "missed": total.missed(),
+        }
+
+
+def _shard(job: WorkloadJob, number: int) -> WorkloadShard:
+    """One shard in a process of its own; trace by trace where that process does not live."""
+    value, ended = in_a_fork(
+        lambda: run_shard(job.seed, number, job.make, job.options, name_of=job.name_of), job.hang_seconds
+    )
+    if not ended:
+        shard: WorkloadShard = value
+        return shard
+    result = WorkloadShard(number)
+    drawn: list[bytes] = []
+    draw(job.seed, number, EXAMPLES, drawn.append)
+    for data in drawn:
+        trace = decode(data)
+        _, ended = in_a_fork(partial(run_workload, trace, job.make, job.options), job.hang_seconds)
+        if ended:
+            result.add(_lost(trace, ended), trace)
+            break
+    return result
+
+
+def _lost(trace: SchedulerTrace, ended: str) -> Difference:
+    return SchedulerDifference(
+        aspect="error",
+        step=len(trace.operations) - 1,
+        group=None,
+        kind="scheduler",
+        rule="process",
+        sign=ended,
+        expected="an answer",
+        observed=ended,
+    )
+
+
+def _shards(job: WorkloadJob) -> Iterator[WorkloadShard]:
+    """The shards in order, as many at a time as there are workers."""
+    with ThreadPoolExecutor(job.workers) as pool:
+        first = 0
+        while True:
+            yield from pool.map(partial(_shard, job), range(first, first + job.workers))
+            first += job.workers
+
+
+def run(job: WorkloadJob, progress: Callable[[WorkloadReport], None] = lambda report: None) -> WorkloadReport:
+    """Run a job to its verdict."""
+    report = WorkloadReport(job)
+    plain = evolve(job.options, declared=lambda difference: False)
+    caught, report.canary_ended = in_a_fork(lambda: canary_caught(job.make, plain), job.hang_seconds * 5)
+    report.canary_steps = None if report.canary_ended else caught
+    start = time.monotonic()
+    for shard in _shards(job):
+        report.total.merge(shard)
+        report.shards += 1
+        report.seconds = time.monotonic() - start
+        progress(report)
+        if job.steps is not None and report.total.steps >= job.steps:
+            break
+        if job.seconds is not None and report.seconds >= job.seconds:
+            break
+    _shrink_all(report)
+    _judge(report)
+    tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
+    return report
+
+
+def _shrink_all(report: WorkloadReport) -> None:
+    job, total = report.job, report.total
+    smallest: dict[str, tuple[Shrunk, int]] = {}
+    for name, found in sorted(total.found.items())[:MAX_SHRUNK]:
+        shrunk = _shrink(job, found)
+        final = shrunk.difference.fingerprint
+        before = smallest.get(final)
+        smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
+    for final, (shrunk, count) in sorted(smallest.items()):
+        folder = job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
+        write(folder, shrunk.trace, shrunk.difference, job.make, job.options, job.release)
+        report.differences.append((shrunk, count, folder))
+
+
+def _shrink(job: WorkloadJob, found: Found) -> Shrunk:
+    plain = Shrunk(found.trace, found.difference, 0, False)
+    if found.difference.rule == "process":
+        return plain
+    value, ended = in_a_fork(
+        lambda: shrink_workload(found.trace, found.difference, job.make, job.options), job.hang_seconds * 5
+    )
+    shrunk: Shrunk = plain if ended else value
+    return shrunk
+
+
+def _judge(report: WorkloadReport) -> None:
+    reasons = report.reasons
+    if report.canary_steps is None and not report.canary_ended:
+        report.verdict = BROKEN
+        reasons.append("the canary was not caught: this run could not have failed")
+        return
+    if report.total.found:
+        report.verdict = DIFFERENCES
+        reasons.append(f"{len(report.total.found)} difference(s) that no finding declares")
+        return
+    if report.canary_ended:
+        reasons.append(f"the canary's process did not live: {report.canary_ended}")
+    if not confirmed(report.job.release):
+        reasons.append(f"rules not confirmed for release {report.job.release or 'unknown'}")
+    missed = report.total.missed()
+    if missed:
+        reasons.append(f"not reached often enough: {', '.join(missed)}")
+    if reasons:
+        report.verdict = INCONCLUSIVE

@@ -1,0 +1,101 @@
+"""The memory model beside a scheduler: what the kernels do with the rows that the worker has, and nothing else.
+
+The worker appends the block ids that a step brings to the row it has, and never corrects it; a step in flight runs
+with the row of its own step. Outputs come back in order, so a step runs when its output does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oracle.ledger import Batch, Request, Settled, Step
+from oracle.memory import Contents, Memory, Violation
+from oracle.scheduler_laws import follows
+from oracle.trace import GRANTED, Call, Rows
+from oracle.workload import Event, Planned, SchedulerSetting
+
+
+class WorkloadMemory:
+    """The physical cache of one workload."""
+
+    def __init__(self, setting: SchedulerSetting, report: Callable[[Violation], None]) -> None:
+        self.report = report
+        self.memory = Memory(setting, self._told)
+        self.rows: dict[int, Rows] = {}
+        self.requests: dict[int, Request] = {}
+        self.flights: list[Batch] = []
+
+    def _told(self, violation: Violation, contents: Contents) -> None:
+        self.report(violation)
+
+    def planned(self, planned: Planned, events: list[Event], index: int) -> None:
+        """A step is sent to the worker: rows begin, or grow."""
+        asked: dict[int, tuple[Call, Rows]] = {}
+        for event in events:
+            if event.seen is not None and event.call is not None and event.seen.outcome == GRANTED:
+                asked[event.request] = (event.call, event.seen.rows)
+        for name in planned.preempted:
+            self.preempted(name, drop=False)
+        rows = self.rows
+        begun = set(planned.resumed)
+        for name, _, _, blocks in planned.new:
+            rows[name] = blocks
+            begun.add(name)
+        for name, _, _, more in planned.cached:
+            if more is not None:
+                held = rows.get(name)
+                rows[name] = more if held is None or name in begun else tuple(map(_joined, held, more))
+        drafts = dict(planned.drafts)
+        batch = Batch()
+        for name, tokens in planned.tokens:
+            if name not in asked or name not in rows:
+                continue  # the laws tell
+            call, theirs = asked[name]
+            row = rows[name]
+            if not follows(row, theirs):
+                self.report(Violation(index, -1, "worker row", "other", f"worker has {row}, manager {theirs}"))
+            request = self.requests.get(name)
+            if request is None:
+                request = self.requests[name] = Request(name, call.prompt, call.tokens)
+            request.calls = 1 if name in begun else request.calls + 1
+            request.tokens = call.tokens
+            step = Step(request, tokens, drafts.get(name, 0), False, index, rows=row)
+            if name in begun and call.in_flight:
+                call.in_flight, kept = 0, call.in_flight
+                self.memory.scheduled(call, request, step, row)
+                call.in_flight = kept
+            else:
+                self.memory.scheduled(call, request, step, row)
+            batch.steps.append(step)
+        self.flights.append(batch)
+
+    def settled(self, accepted: dict[int, int]) -> None:
+        """The oldest step's output: accepted drafts of each request that sampled."""
+        batch = self.flights.pop(0)
+        counts = []
+        kept = []
+        for step in batch.steps:
+            if step.stale:
+                continue
+            name = step.request.id
+            step.samples = name in accepted
+            kept.append(step)
+            counts.append(accepted.get(name, 0))
+        batch.steps = kept
+        self.memory.settled(Settled(batch, counts))
+
+    def preempted(self, name: int, drop: bool) -> None:
+        """Blocks are gone. drop: what is in flight is not delivered, and the request may run again at once."""
+        if drop:
+            for batch in self.flights:
+                for step in batch.steps:
+                    if step.request.id == name:
+                        step.stale = True
+
+    def finished(self, name: int) -> None:
+        """The request has ended; steps of it may still be in flight."""
+        self.rows.pop(name, None)
+
+
+def _joined(row: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    return row + more if more else row

@@ -1,0 +1,148 @@
+"""One shard of a scheduler run: draw, run, judge, collect; with the reach minima and the canary of this level."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from attrs import define, evolve, field, frozen
+
+from harness.workloads import MakeScheduler, WorkloadOptions, run_workload
+from oracle.trace import Difference
+from oracle.workload import Planned, SchedulerSetting, SchedulerTarget, SchedulerTrace
+from strategies.workloads import decode, draw
+
+#: traces a shard
+EXAMPLES = 40
+#: crossings of the scheduler level and how often a run must meet each
+MINIMA: dict[str, int] = {
+    "full step": 100,
+    "mixed batch": 50,
+    "chunk": 100,
+    "refused at admission": 50,
+    "refused while running": 50,
+    "preemption": 50,
+    "resumed": 50,
+    "resumed with output": 20,
+    "preempted in flight": 20,
+    "speculation x preemption": 20,
+    "speculation x hybrid x preemption": 10,
+    "overlap x preemption": 20,
+    "priority x preemption": 20,
+    "refund": 1,
+    "drafts verified": 100,
+    "draft rejected": 50,
+    "draft accepted": 20,
+    "all drafts accepted": 20,
+    "drafts skipped": 20,
+    "padded newcomer": 1,
+    "ended inside drafts": 5,
+    "finished by stop": 5,
+    "finished by length": 50,
+    "abort in flight": 2,
+    "reset while running": 2,
+}
+
+
+@frozen
+class Found:
+    """A difference with the trace that showed it."""
+
+    difference: Difference
+    trace: SchedulerTrace
+
+
+@define
+class WorkloadShard:
+    """What one shard gave. Differences once a fingerprint, with their number."""
+
+    shard: int
+    steps: int = 0
+    traces: int = 0
+    reach: Counter[str] = field(factory=Counter)
+    found: dict[str, Found] = field(factory=dict)
+    counts: Counter[str] = field(factory=Counter)
+    declared: Counter[str] = field(factory=Counter)
+
+    def add(self, difference: Difference, trace: SchedulerTrace, times: int = 1) -> None:
+        """A difference; of each fingerprint the trace with fewest groups and operations is kept."""
+        name = difference.fingerprint
+        self.counts[name] += times
+        kept = self.found.get(name)
+        if kept is None or _size(trace) < _size(kept.trace):
+            self.found[name] = Found(difference, trace)
+
+    def merge(self, other: WorkloadShard) -> None:
+        """Take in another shard."""
+        self.steps += other.steps
+        self.traces += other.traces
+        self.reach.update(other.reach)
+        self.declared.update(other.declared)
+        for name, found in other.found.items():
+            self.add(found.difference, found.trace, other.counts[name])
+
+    def missed(self) -> list[str]:
+        """The crossings that were not met often enough."""
+        return [name for name, least in MINIMA.items() if self.reach[name] < least]
+
+
+def _size(trace: SchedulerTrace) -> tuple[int, int]:
+    return len(trace.setting.groups), len(trace.operations)
+
+
+def run_shard(
+    run_seed: int,
+    shard: int,
+    make: MakeScheduler,
+    options: WorkloadOptions,
+    examples: int = EXAMPLES,
+    name_of: Callable[[Difference], str] = lambda difference: difference.fingerprint,
+) -> WorkloadShard:
+    """Draw the examples of one shard and judge each. `name_of` names the finding behind a declared difference."""
+    result = WorkloadShard(shard)
+
+    def visit(data: bytes) -> None:
+        trace = decode(data)
+        outcome = run_workload(trace, make, options)
+        result.traces += 1
+        result.steps += outcome.steps
+        result.reach.update(outcome.reach)
+        for difference in outcome.declared:
+            result.declared[name_of(difference)] += 1
+        for difference in outcome.differences:
+            result.add(difference, trace)
+
+    draw(run_seed, shard, examples, visit)
+    return result
+
+
+class Canary:
+    """A scheduler that does not tell the worker of a running request's new blocks."""
+
+    def __init__(self, target: SchedulerTarget) -> None:
+        self.target = target
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.target, name)
+
+    def schedule(self) -> Planned:
+        planned = self.target.schedule()
+        return evolve(planned, cached=[(*one[:3], None) for one in planned.cached])
+
+
+def canary_caught(make: MakeScheduler, options: WorkloadOptions, shards: int = 2) -> int | None:
+    """Steps until the canary was caught by each of the three oracles; None if it was not."""
+
+    def planted(setting: SchedulerSetting) -> SchedulerTarget:
+        return Canary(make(setting))  # type: ignore[return-value]
+
+    told: set[str] = set()
+    steps = 0
+    for shard in range(shards):
+        for checked in (options, evolve(options, predict=False)):  # the prediction ends a trace before it has run
+            result = run_shard(0, shard, planted, checked, examples=10)
+            steps += result.steps
+            told.update(result.found)
+        if all(any(f"/{oracle}/" in name for name in told) for oracle in ("worker row", "W1", "output")):
+            return steps
+    return None

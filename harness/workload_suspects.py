@@ -1,0 +1,40 @@
+"""Why nobody may run: known traps of 0.33.0 as formulas, to tell an instance of a declared finding from a new one."""
+
+from __future__ import annotations
+
+from oracle.groups import Mamba
+from oracle.laws import blocks_for_one
+from oracle.workload import SchedulerSetting
+
+
+def stuck_by(setting: SchedulerSetting) -> str:
+    """The trap that a setting has for progress; empty without one.
+
+    S1, S4 against S22: the largest part of a request, and more known tokens than that must be left for the drafter's
+    modules. S41 against S22: the same, where a chunk must stop at the next Mamba block. S9 and S41 against S1: a prompt
+    without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots.
+    """
+    facts = setting.facts
+    room = min(setting.budget, setting.max_num_batched_tokens - facts.charged)
+    if min(room, setting.long_prefill_token_threshold or room) < facts.prefill_lookahead:
+        return "largest part below the lookahead"
+    if not setting.enable_chunked_prefill and room < setting.max_model_len - 1:
+        return "prompt beside draft slots"
+    largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
+    if room < setting.align_size <= largest:
+        return "block beside draft slots"
+    if setting.align_size > 0 and facts.prefill_lookahead > 1:
+        return "block border in the lookahead"
+    return ""
+
+
+def alone_by(setting: SchedulerSetting) -> str:
+    """What start-up sizing leaves out, where a pool of just that size does not hold one request alone; or empty.
+
+    A step in flight keeps its Mamba states beside the next one's.
+    """
+    spare = setting.num_blocks - 1 - blocks_for_one(setting)
+    aligned = sum(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
+    if setting.in_flight_depth > 1 and spare < aligned:
+        return "states in flight"
+    return ""

@@ -1,0 +1,274 @@
+"""What must hold in every step of any scheduler (scheduling spec, section 10), judged from what it shows.
+
+No prediction: the laws see the workload, the steps that are sent to the worker, the calls of the manager and the
+tokens that are delivered. A broken one is a Violation like the memory's; `index` is the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define
+
+from oracle.memory import Violation
+from oracle.trace import REFUSED, Rows
+from oracle.workload import (
+    ASK,
+    PRIORITY,
+    RUNNING,
+    UNPAUSED,
+    Delivered,
+    Event,
+    Planned,
+    SchedulerSetting,
+    Situation,
+    Submit,
+)
+
+#: what is told of a request that an idle engine cannot hold
+ALONE = "preempts itself alone"
+
+
+@define(eq=False, slots=True)
+class Known:
+    """What is known of one request from outside. held: blocks of its row."""
+
+    id: int
+    prompt: int
+    limit: int
+    priority: int
+    arrival: int
+    out: int = 0
+    held: int = 0
+
+
+class SchedulerLaws:
+    """The laws of one workload. `report` receives each violation."""
+
+    def __init__(self, setting: SchedulerSetting, report: Callable[[Violation], None]) -> None:
+        self.setting, self.report = setting, report
+        facts = setting.facts
+        self.usable = setting.num_blocks - 1
+        self.free = self.usable
+        self.budget, self.rows, self.charged = setting.budget, setting.max_num_batched_tokens, facts.charged
+        self.active = facts.active or setting.max_num_seqs
+        self.drafts, self.lookahead, self.ahead = facts.drafts, facts.lookahead, facts.prefill_lookahead
+        self.longest = setting.max_model_len
+        self.by_priority = setting.policy == PRIORITY
+        self.overlap = setting.in_flight_depth > 1
+        self.live: dict[int, Known] = {}
+        self.gone: set[int] = set()
+        self.running: list[Known] = []
+        self.worker: dict[int, Rows] = {}
+        self.idle = 0
+        #: nobody will ever move again
+        self.stuck = False
+        self.paused = UNPAUSED
+        self.index = 0
+
+    def broken(self, law: str, what: str, text: str) -> None:
+        """Tell of a violation in the operation under way."""
+        self.report(Violation(self.index, -1, law, what, text))
+
+    def submitted(self, operation: Submit, arrival: int) -> None:
+        """A request arrives."""
+        self.live[operation.request] = Known(
+            operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival
+        )
+
+    # ------------------------------------------------------------------------------------------- the manager
+
+    def _blocks(self, event: Event) -> None:
+        """Conservation: what is free and what is held are all blocks, after each call."""
+        known = self.live.get(event.request)
+        if known is None:
+            self.broken("owner", "a stranger's blocks", f"request {event.request} is gone and {event.what}s")
+            return
+        before = known.held
+        known.held = 0 if event.seen is None else sum([len(row) - row.count(0) for row in event.seen.rows])
+        self.free += before - known.held
+        if event.free != self.free and not (event.seen and event.seen.outcome.startswith("error")):
+            self.broken(
+                "conservation",
+                "more free" if event.free > self.free else "less free",
+                f"{event.free} blocks are free, but {self.usable - self.free} of {self.usable} are held",
+            )
+            self.free = event.free
+
+    def returned(self, events: list[Event]) -> None:
+        """Blocks that come back outside a step: of who finished, was aborted, or was reset."""
+        for event in events:
+            self._blocks(event)
+
+    def preempted(self, request: int) -> None:
+        """A request no longer runs, by a reset."""
+        self.running = [known for known in self.running if known.id != request]
+
+    # ----------------------------------------------------------------------------------------------- a step
+
+    def planned(self, planned: Planned, events: list[Event], flying: int) -> None:
+        """A step was planned; `flying`: steps in flight before it."""
+        victims = self._calls(events, planned)
+        admitted = {name for name, *_ in planned.new}.union(planned.resumed)
+        newcomers = [name for name, _ in planned.tokens if name in admitted]
+        if victims and newcomers:
+            self.broken("order", "newcomer", f"{newcomers} admitted in a step that preempted {victims}")
+        for name in newcomers:
+            known = self.live.get(name)
+            if known is not None:
+                self.running.append(known)
+        self._budgets(planned)
+        self._requests(planned)
+        self._progress(planned, flying)
+
+    def _calls(self, events: list[Event], planned: Planned) -> list[int]:
+        """No needless preemption, the right victim; the lookahead of every ask."""
+        victims: list[int] = []
+        asker = -1
+        scheduled = {name for name, _ in planned.tokens}
+        for number, event in enumerate(events):
+            self._blocks(event)
+            call = event.call
+            if event.what == ASK and call is not None:
+                if call.lookahead != self.lookahead:
+                    sign = "more" if call.lookahead > self.lookahead else "less"
+                    self.broken("lookahead", sign, f"asked with lookahead {call.lookahead}, needs {self.lookahead}")
+                continue
+            before = events[number - 1] if number else None
+            if before is None or before.seen is None or before.seen.outcome != REFUSED:
+                self.broken("needless", "no refusal", f"request {event.request} preempted though nothing was refused")
+            elif before.call is not None:
+                asker = before.call.request
+                after = events[number + 1] if number + 1 < len(events) else None
+                again = after is not None and after.what == ASK and after.request == asker
+                if event.request != asker and not again:
+                    self.broken("needless", "not asked again", f"{event.request} preempted for {asker} in vain")
+            if event.request == asker and self.free == self.usable and before is not None and before.call is not None:
+                self.stuck = True
+                where = f"{before.call.new} tokens behind {before.call.computed}"
+                self.broken(
+                    "progress", ALONE, f"request {asker}, alone in the pool, is refused {where} and starts again"
+                )
+            self._victim(event.request)
+            victims.append(event.request)
+        if victims and asker not in victims and asker not in scheduled:
+            self.broken("needless", "not scheduled", f"{victims} preempted for {asker}, which is not scheduled")
+        return victims
+
+    def _victim(self, name: int) -> None:
+        """S6, S27: who came last; the least urgent, of equals the first in the list."""
+        if not self.running:
+            return
+        right = self.running[-1]
+        if self.by_priority:
+            right = max(self.running, key=lambda known: (known.priority, known.arrival))
+        if right.id != name:
+            self.broken("victim", "wrong", f"preempted {name}, the victim is {right.id}")
+        self.preempted(name)
+
+    def _budgets(self, planned: Planned) -> None:
+        """S1: rows of the worker's buffers, drafter's rows included."""
+        total = sum([tokens for _, tokens in planned.tokens])
+        if total > self.budget:
+            self.broken("budget", "tokens", f"{total} tokens in a step of {self.budget}")
+        rows = total + self.charged * len(planned.tokens)
+        if rows > self.rows:
+            self.broken("budget", "rows", f"{total} tokens and {rows - total} draft slots in {self.rows} rows")
+        if len(self.running) > self.active:
+            self.broken("seats", "running", f"{len(self.running)} requests run, {self.active} may")
+        ids = [name for name, _ in planned.tokens]
+        if len(set(ids)) != len(ids) or len(ids) > self.active:
+            self.broken("seats", "scheduled", f"{len(ids)} requests scheduled, {self.active} may run")
+
+    def _requests(self, planned: Planned) -> None:
+        """Positions below max_model_len, drafts that were proposed, rows that the worker can follow."""
+        computed = {name: at for name, at, *_ in planned.new} | {name: at for name, at, *_ in planned.cached}
+        drafts = dict(planned.drafts)
+        for name, tokens in planned.tokens:
+            known = self.live.get(name)
+            if known is None or name not in computed:
+                self.broken("stranger", "scheduled", f"request {name} is scheduled but unknown to the worker")
+                continue
+            end, count = computed[name] + tokens, drafts.get(name, 0)
+            if tokens < 1:
+                self.broken("tokens", "none", f"request {name} is scheduled with {tokens} tokens")
+            if end > self.longest:
+                self.broken("positions", "past max_model_len", f"request {name} is scheduled to position {end}")
+            if count > self.drafts or count >= tokens:
+                self.broken("drafts", "too many", f"{count} drafts among {tokens} tokens, K is {self.drafts}")
+            rest = known.prompt + known.out - end
+            if 0 < rest < self.ahead:
+                self.broken("chunk", "prefill lookahead", f"a chunk leaves {rest} known tokens, {self.ahead} are read")
+            if count and end - count < known.prompt:
+                self.broken("drafts", "inside the prompt", f"{count} drafts end at {end} of {known.prompt}")
+        for name in drafts.keys() - {name for name, _ in planned.tokens}:
+            self.broken("drafts", "of nobody", f"drafts of request {name}, which is not scheduled")
+
+    def _progress(self, planned: Planned, flying: int) -> None:
+        """If some request could run alone in the idle engine, there is no sequence of empty steps."""
+        stands = not planned.tokens and not flying and self.live and self.paused == UNPAUSED
+        self.idle = self.idle + 1 if stands else 0
+        if self.idle == 3:
+            self.stuck = True
+            waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
+            self.broken("progress", "nobody runs", f"nothing is in flight, nobody is scheduled: requests {waits} wait")
+
+    # --------------------------------------------------------------------------------------------- outputs
+
+    def delivered(self, delivered: list[Delivered], returned: dict[int, list[int]], events: list[Event]) -> None:
+        """Tokens reach the client once, in order, no more than asked for; who has ended gives its blocks back once."""
+        for name, tokens, _ in delivered:
+            known = self.live.get(name)
+            if known is None:
+                self.broken("delivered", "stranger", f"{len(tokens)} tokens for request {name}, which is gone")
+                continue
+            if list(tokens) != returned.get(name, [])[: len(tokens)]:
+                self.broken("delivered", "order", f"request {name} gets {tokens}, sampled {returned.get(name)}")
+            known.out += len(tokens)
+            if known.out > known.limit or known.prompt + known.out > self.longest:
+                self.broken("length", "too long", f"request {name} has {known.out} outputs, {known.limit} may be")
+        self.returned(events)
+        for name, _, reason in delivered:
+            if reason:
+                self.left(name)
+
+    def left(self, name: int) -> None:
+        """A request has ended: nothing of it is held any more."""
+        known = self.live.pop(name, None)
+        if known is None:
+            self.broken("finished", "twice", f"request {name} ends a second time")
+            return
+        if known.held:
+            self.broken("owner", "not returned", f"request {name} has ended and holds {known.held} blocks")
+        self.running = [other for other in self.running if other is not known]
+
+    def settled(self, situation: Situation, flying: int) -> None:
+        """Certainty: computed less placeholders is what is surely there; with nothing in flight there are no others."""
+        for state in situation.states:
+            known = self.live.get(state.request)
+            if known is None:
+                self.broken("stranger", state.status, f"request {state.request} is {state.status} but has ended")
+                continue
+            if state.status != RUNNING:
+                continue
+            sure = state.computed - state.placeholders
+            if state.tokens != known.prompt + known.out:
+                self.broken("certainty", "known", f"knows {state.tokens} tokens, has {known.prompt + known.out}")
+            most = state.tokens + (self.drafts if flying and not self.overlap else 0)  # they have no placeholders
+            if not 0 <= sure <= most:
+                self.broken("certainty", "computed", f"{sure} tokens are computed for sure, {state.tokens} are known")
+            if not flying and (state.placeholders or state.computed > state.tokens or state.in_flight):
+                self.broken(
+                    "certainty",
+                    "nothing in flight",
+                    f"request {state.request}: {state.computed} computed of {state.tokens}, {state.placeholders} "
+                    f"placeholders, {state.in_flight} in flight",
+                )
+
+
+def follows(worker: Rows, rows: Rows) -> bool:
+    """Whether the worker's append-only row is the manager's: as long, and equal wherever that is not null."""
+    return worker == rows or all(
+        len(mine) == len(theirs) and all(b in (0, a) for a, b in zip(mine, theirs, strict=True))
+        for mine, theirs in zip(worker, rows, strict=True)
+    )

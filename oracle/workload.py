@@ -1,0 +1,340 @@
+"""The language of the scheduler level: an engine's setting, a workload, and what a scheduler shows of each step.
+
+A workload says who comes when, how many drafts of each request are accepted, where a stop token falls, who is aborted.
+What is scheduled follows from it. An operation that fits no request is void, so that any part of a workload can be
+dropped. Step numbers and request ids count from 0; lengths are in tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from attrs import define, evolve, field, frozen
+
+from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts, predict
+from oracle.errors import SettingError
+from oracle.groups import MOST, CrossAttention, Mamba, at_least, one_of
+from oracle.laws import blocks_for_one
+from oracle.setting import Setting
+from oracle.trace import Call, Difference, Observation, Rows
+
+FCFS, PRIORITY = "fcfs", "priority"
+#: nothing is held back; no newcomer is admitted; nothing is scheduled
+UNPAUSED, PAUSED_NEW, PAUSED_ALL = "unpaused", "paused_new", "paused_all"
+
+_REFUSED = {
+    MODULES: "num_speculative_tokens must be whole turns of the drafter's modules",
+    SEQS: "max_num_batched_tokens must be at least max_num_seqs",
+    ACTIVE: "max_num_active_seqs must not exceed max_num_seqs",
+    OVERLAP: "this method cannot overlap steps: in_flight_depth must be 1",
+    BUDGET: "max_num_batched_tokens must exceed the method's lookahead",
+}
+
+
+@frozen(kw_only=True)
+class SchedulerSetting(Setting):
+    """A manager's setting, and what the scheduler adds to it. in_flight_depth: 2 is async scheduling.
+
+    max_num_batched_tokens: B, rows of a step. max_num_scheduled_tokens: G, tokens of a step (None: B).
+    max_num_active_seqs: A, requests that may run (None: max_num_seqs). long_prefill_token_threshold: T0 (0: off).
+    prefill_schedule_interval: I, the cadence of prefills. scheduler_reserve_full_isl: the whole known sequence must
+    fit at admission.
+    """
+
+    max_num_scheduled_tokens: int | None = None
+    max_num_active_seqs: int | None = None
+    long_prefill_token_threshold: int = field(default=0, validator=at_least(0))
+    long_prefill_token_threshold_adaptive: bool = False
+    enable_chunked_prefill: bool = True
+    policy: str = field(default=FCFS, validator=one_of(FCFS, PRIORITY))
+    prefill_schedule_interval: int = field(default=1, validator=at_least(1))
+    scheduler_reserve_full_isl: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.profile != "scheduler":
+            raise SettingError(f"profile must be 'scheduler' at this level, got {self.profile!r}")
+        if self.in_flight_depth > 2:
+            raise SettingError(f"in_flight_depth must be 1 or 2 (async scheduling), got {self.in_flight_depth}")
+        if self.max_in_flight_tokens is not None:
+            raise SettingError("max_in_flight_tokens follows from max_num_batched_tokens at this level; leave it out")
+        if self.enable_caching:
+            raise SettingError("enable_caching must be false: this version specifies the scheduler with caching off")
+        if self.kv_connector or any(isinstance(group, CrossAttention) for group in self.groups):
+            raise SettingError("this version schedules without a KV connector and without an encoder")
+        for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingError(f"{name} must be at least 1 or null, got {value}")
+        if self.max_model_len < 2:
+            raise SettingError(f"max_model_len must be at least 2 (a prompt and a token), got {self.max_model_len}")
+        if self.long_prefill_token_threshold > self.max_model_len:
+            raise SettingError(
+                f"long_prefill_token_threshold must not exceed max_model_len {self.max_model_len}, "
+                f"got {self.long_prefill_token_threshold}"
+            )
+        if not self.enable_chunked_prefill and self.budget < self.max_model_len:
+            raise SettingError(f"without chunked prefill a step must hold max_model_len {self.max_model_len} tokens")
+        refused = self.facts.refused
+        if refused:
+            raise SettingError(_REFUSED[refused])
+        align = {group.block_size for group in self.groups if isinstance(group, Mamba) and group.mode == "align"}
+        if len(align) > 1:
+            raise SettingError(f"Mamba groups in mode align must have one block size, got {sorted(align)}")
+        need = blocks_for_one(self)
+        if self.num_blocks - 1 < need:
+            raise SettingError(f"num_blocks must be at least {need + 1} for a request of max_model_len, got "
+                               f"{self.num_blocks}")  # fmt: skip
+
+    @property
+    def budget(self) -> int:
+        """G (tokens)."""
+        return self.max_num_scheduled_tokens or self.max_num_batched_tokens
+
+    @property
+    def facts(self) -> Facts:
+        """What the configuration comes to: lookahead, charged slots, limits, or a refusal."""
+        return predict(
+            Case(
+                method=self.method if self.num_speculative_tokens else "none",
+                parallel=self.parallel_drafting,
+                drafts=self.num_speculative_tokens,
+                budget=self.max_num_batched_tokens,
+                seqs=self.max_num_seqs,
+                scheduled=self.max_num_scheduled_tokens,
+                active=self.max_num_active_seqs,
+                overlap=self.in_flight_depth > 1,
+                caching=self.enable_caching,
+                connector=self.kv_connector,
+            )
+        )
+
+    @property
+    def in_flight_limit(self) -> int:
+        """F (tokens): every step in flight may be full."""
+        return self.in_flight_depth * self.max_num_batched_tokens
+
+    @property
+    def align_size(self) -> int:
+        """Block size (tokens) of the Mamba groups in mode align; 0 without one."""
+        return next((g.block_size for g in self.groups if isinstance(g, Mamba) and g.mode == "align"), 0)
+
+
+# ---------------------------------------------------------------------------------------------- the workload
+
+
+@frozen(kw_only=True)
+class Submit:
+    """A request arrives: `prompt` tokens, at most `max_tokens` outputs. Smaller `priority` is more urgent."""
+
+    request: int
+    prompt: int
+    max_tokens: int = 1
+    priority: int = 0
+
+
+@frozen(kw_only=True)
+class Step:
+    """The scheduler plans a step; when as many are in flight as may be, the oldest one's output comes back.
+
+    Of the output that comes back: accepted: (request, accepted drafts), absent 0. stops: (request, which of the
+    returned tokens is a stop token, from 0). drafts: (request, drafts proposed for its next step), absent K; without
+    overlap only. early: every output in flight comes back.
+    """
+
+    accepted: tuple[tuple[int, int], ...] = ()
+    stops: tuple[tuple[int, int], ...] = ()
+    drafts: tuple[tuple[int, int], ...] = ()
+    early: bool = False
+
+
+@frozen(kw_only=True)
+class Abort:
+    """A client goes away."""
+
+    request: int
+
+
+@frozen(kw_only=True)
+class Reset:
+    """The prefix cache is emptied; running: requests that run are preempted for it, their outputs in flight dropped."""
+
+    running: bool = True
+
+
+@frozen(kw_only=True)
+class Pause:
+    """The engine is paused, or goes on."""
+
+    state: str = field(default=UNPAUSED, validator=one_of(UNPAUSED, PAUSED_NEW, PAUSED_ALL))
+
+
+SchedulerOperation = Submit | Step | Abort | Reset | Pause
+SCHEDULER_OPERATIONS: tuple[type, ...] = (Submit, Step, Abort, Reset, Pause)
+
+
+@frozen(kw_only=True)
+class SchedulerTrace:
+    """A setting and a workload; after its last operation steps follow until everything has finished."""
+
+    setting: SchedulerSetting
+    operations: tuple[SchedulerOperation, ...]
+    level: str = "scheduler"
+
+
+def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> None:
+    """Refuse what the front end would refuse; SettingError names the number."""
+    if isinstance(operation, Submit):
+        if not 0 < operation.prompt < setting.max_model_len:
+            limit = setting.max_model_len
+            raise SettingError(f"prompt must be 1 to {limit - 1}, max_model_len {limit} less 1, got {operation.prompt}")
+        if not 0 < operation.max_tokens <= MOST:
+            raise SettingError(f"max_tokens must be 1 to {MOST}, got {operation.max_tokens}")
+    if isinstance(operation, Submit | Abort) and operation.request < 0:
+        raise SettingError(f"request must be at least 0, got {operation.request}")
+    if isinstance(operation, Step):
+        for name in ("accepted", "stops", "drafts"):
+            for pair in getattr(operation, name):
+                if len(pair) != 2 or min(pair) < 0:
+                    raise SettingError(f"{name} must be pairs of numbers of at least 0, got {list(pair)}")
+
+
+# ------------------------------------------------------------------------------------------- what is observed
+
+#: the states of a request, as the tables name them
+WAITING, RUNNING, PREEMPTED = "waiting", "running", "preempted"
+#: why a request ended
+STOPPED, LENGTH = "stop", "length"
+
+
+@define(slots=True)
+class Planned:
+    """One `SchedulerOutput`: what a step's worker is told.
+
+    tokens: (request, tokens scheduled) in order. drafts: (request, drafts among them). new: (request, computed tokens,
+    known tokens, row per group). cached: (request, computed tokens, outputs with those in flight, new entries per group
+    or None). resumed: requests of `cached` whose row starts anew (the V1 runner). preempted, finished: since the step
+    before. zeroed: blocks to zero. proposals: drafts of the next step. skip_drafts: nobody can use them.
+    """
+
+    tokens: list[tuple[int, int]]
+    drafts: list[tuple[int, int]]
+    new: list[tuple[int, int, int, Rows]]
+    cached: list[tuple[int, int, int, Rows | None]]
+    resumed: list[int]
+    preempted: list[int]
+    finished: list[int]
+    zeroed: tuple[int, ...]
+    proposals: int
+    skip_drafts: bool
+
+
+#: the fields of Planned, and the rule that decides each
+PLANNED_RULES = {
+    "tokens": "S3",
+    "drafts": "S18",
+    "new": "S10",
+    "cached": "S11",
+    "resumed": "S7",
+    "preempted": "S7",
+    "finished": "S12",
+    "zeroed": "A60",
+    "proposals": "S24",
+    "skip_drafts": "S23",
+}
+
+
+@define(slots=True)
+class State:
+    """One request between steps: status, computed, known, placeholders, in flight, stale, drafts, preemptions.
+
+    chunk: its last scheduled part ended before what was known.
+    """
+
+    request: int
+    status: str
+    computed: int
+    tokens: int
+    placeholders: int
+    in_flight: int
+    stale: int
+    drafts: int
+    preemptions: int
+    chunk: bool
+
+
+@define(slots=True)
+class Situation:
+    """Every live request: who runs, who waits and who waits with blocks, in order; and the free blocks.
+
+    states: of those that run; of the others too when everything is asked for.
+    """
+
+    running: list[int]
+    waiting: list[int]
+    holding: list[int]
+    states: list[State]
+    free: int
+
+
+#: what the scheduler does to the manager, in order
+ASK, FREE = "ask", "free"
+
+
+@define(slots=True)
+class Event:
+    """One call of the manager: an ask with its answer, or blocks returned (free: blocks free afterwards)."""
+
+    what: str
+    request: int
+    call: Call | None
+    seen: Observation | None
+    free: int
+
+
+#: (request, tokens, finish reason or "")
+Delivered = tuple[int, tuple[int, ...], str]
+
+
+class SchedulerTarget(Protocol):
+    """A party that schedules: the real one, or one of a fork. `events` holds the manager's calls of the last method."""
+
+    events: list[Event]
+
+    def submit(self, operation: Submit, arrival: int) -> None: ...
+
+    def schedule(self) -> Planned: ...
+
+    def samples(self) -> dict[int, bool]:
+        """Of each request of the last planned step, whether the worker samples for it."""
+        ...
+
+    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
+        """The oldest step in flight comes back with these tokens; the drafts proposed after it, without overlap."""
+        ...
+
+    def abort(self, request: int) -> bool: ...
+
+    def reset(self, running: bool) -> bool: ...
+
+    def pause(self, state: str) -> None: ...
+
+    def situation(self, everything: bool) -> Situation: ...
+
+    def rows(self, request: int) -> Rows: ...
+
+
+@frozen(kw_only=True)
+class SchedulerDifference(Difference):
+    """A difference of the scheduler level; `step` is the operation's index."""
+
+    level: str = "scheduler"
+
+
+#: what a run of this level compares, from robust to strict
+SCHEDULER_ASPECTS = ("error", "law", "ask", "output", "delivered", "state")
+
+
+def with_setting(trace: SchedulerTrace, **changes: object) -> SchedulerTrace:
+    """The same workload in a changed setting. SettingError if no engine has it."""
+    return evolve(trace, setting=evolve(trace.setting, **changes))  # type: ignore[arg-type]

@@ -1,0 +1,283 @@
+"""Workloads from packed bytes: an engine's setting, then who comes, which drafts are accepted, who stops or goes away.
+
+As in `strategies.packed`: every byte string is a valid trace, and where bytes end everything reads as 0, the simplest
+choice. Nothing needs the state: an index is taken modulo the requests submitted so far, and what fits no request is
+void. Sizes are chosen so that the crossings happen: pools near one longest request (or nothing is ever preempted),
+blocks of 1 to 16 tokens, prompts at block borders, at the budget, at max_model_len.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from oracle.groups import MLA, RSWA, ChunkedLocal, FullAttention, Group, Mamba, SlidingWindow
+from oracle.laws import blocks_for_one
+from oracle.methods import METHODS, Method
+from oracle.setting import Setting
+from oracle.workload import (
+    FCFS,
+    PAUSED_ALL,
+    PAUSED_NEW,
+    PRIORITY,
+    UNPAUSED,
+    Abort,
+    Pause,
+    Reset,
+    SchedulerOperation,
+    SchedulerSetting,
+    SchedulerTrace,
+    Step,
+    Submit,
+)
+from strategies.settings import Reader
+
+#: bytes a trace, some 50 steps
+LENGTH = 224
+KEY_LENGTH, TRACES_A_KEY = 16, 20
+BLOCK_SIZES = (4, 1, 2, 4, 16, 8, 3, 4)
+KINDS: tuple[type[Group], ...] = (FullAttention, SlidingWindow, Mamba, ChunkedLocal, RSWA, MLA, Mamba, SlidingWindow)
+#: the flag of parallel drafting on a method without a drafter is a case of the rules level
+DRAFTERS = tuple(
+    sorted(
+        key
+        for key, row in METHODS.items()
+        if key[0] not in ("none", "diffusion") and (row.reserved.of(4) or not key[1])
+    )
+)
+#: those whose drafter writes KV, and n-gram: the rest differ from n-gram in nothing that is scheduled
+USUAL = tuple(key for key in DRAFTERS if METHODS[key].reserved.of(4) or key == ("ngram", False))
+#: usable blocks in sixths of what the longest request needs
+POOL_SIXTHS = (6, 7, 8, 6, 9, 10, 12, 15, 18, 24)
+FEATURES = (
+    "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
+    "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last",
+)  # fmt: skip
+#: features that end a pass early, or hide others: on in one trace of eight
+RARE = frozenset(("unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
+
+
+class Drawn:
+    """The swarm switches of one trace."""
+
+    def __init__(self, reader: Reader) -> None:
+        bits = reader.byte() | reader.byte() << 8 | reader.byte() << 16
+        rare = reader.byte() | reader.byte() << 8 | reader.byte() << 16
+        self.on = {
+            name
+            for place, name in enumerate(FEATURES)
+            if bits >> place & 1 and (name not in RARE or rare >> place & rare >> (place + 5) & 1)
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.on
+
+
+def _group(reader: Reader, drafts: int, depth: int, longest: int, align: int) -> Group:
+    kind = KINDS[reader.below(len(KINDS))]
+    size = BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]
+    value = reader.byte()
+    if kind is Mamba:
+        if value & 1:
+            return Mamba(block_size=longest, mode="none", speculative_blocks=drafts)
+        return Mamba(block_size=align or max(size, drafts * depth + 1), mode="align", speculative_blocks=drafts)
+    if kind is SlidingWindow:
+        return SlidingWindow(block_size=size, window=2 + value % (3 * size + 3))
+    if kind is ChunkedLocal:
+        return ChunkedLocal(block_size=size, chunk=size * (1 + value % 4))
+    if kind is RSWA:
+        return RSWA(block_size=size, window=1 + value % (2 * size + 2))
+    return kind(block_size=size)
+
+
+def _groups(reader: Reader, drawn: Drawn, drafts: int, depth: int, longest: int) -> tuple[Group, ...]:
+    if "hybrid" not in drawn:
+        return (FullAttention(block_size=BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]),)
+    groups: list[Group] = []
+    align = 0
+    for _ in range((2, 2, 1, 3)[reader.below(4)]):
+        group = _group(reader, drafts, depth, longest, align)
+        groups.append(group)
+        if isinstance(group, Mamba) and group.mode == "align":
+            align = group.block_size
+    return tuple(groups)
+
+
+def _drafts(row: Method, wanted: int) -> int:
+    """K that the drafter's modules can make."""
+    return wanted if wanted <= row.modules else wanted - wanted % row.modules
+
+
+def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
+    """The setting that the first bytes stand for, and the switches of its operations."""
+    drawn = Drawn(reader)
+    which, rest = reader.byte(), reader.byte()
+    key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
+    name, parallel, drafts, row = "none", False, 0, METHODS["none", False]
+    wanted = (3, 1, 2, 4, 3, 5)[reader.below(6)]
+    if "speculation" in drawn:
+        (name, parallel), row = key, METHODS[key]
+        drafts = _drafts(row, wanted)
+    depth = 2 if "overlap" in drawn and row.overlaps else 1
+    longest = 9 + reader.below(48)
+    seats = (4, 2, 3, 1, 6, 8)[reader.below(6)]
+    least = max(seats, row.reserved.of(drafts) + 1, row.charged.of(drafts) + 1)
+    value = reader.byte()
+    batched = least + (value % 8, value % 24, longest, value % (2 * longest))[value >> 6]
+    chunked = "unchunked" not in drawn
+    if not chunked:
+        batched = max(batched, longest)
+    groups = _groups(reader, drawn, drafts, depth, longest)
+    value = reader.byte()
+    threshold = (1, 2, 4, 8)[value & 3] if "threshold" in drawn else 0
+    more = {
+        "max_model_len": longest,
+        "max_num_batched_tokens": batched,
+        "max_num_seqs": seats,
+        "in_flight_depth": depth,
+        "method": name,
+        "parallel_drafting": parallel,
+        "num_speculative_tokens": drafts,
+        "groups": groups,
+    }
+    need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))  # type: ignore[arg-type]
+    sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
+    budget = reader.byte()
+    return (
+        SchedulerSetting(
+            num_blocks=1 + need * sixths // 6 + reader.below(3),
+            watermark=0.12 if "watermark" in drawn else 0.0,
+            max_num_scheduled_tokens=max(1, batched - 1 - budget % 6) if "scheduled" in drawn and chunked else None,
+            max_num_active_seqs=1 + value % seats if "active" in drawn else None,
+            long_prefill_token_threshold=min(threshold, longest),
+            long_prefill_token_threshold_adaptive=bool(value & 4),
+            enable_chunked_prefill=chunked,
+            policy=PRIORITY if "priority" in drawn else FCFS,
+            prefill_schedule_interval=2 + value % 3 if "cadence" in drawn else 1,
+            scheduler_reserve_full_isl="no_gate" not in drawn,
+            **more,  # type: ignore[arg-type]
+        ),
+        drawn,
+    )
+
+
+class Operations:
+    """The operations that the remaining bytes stand for."""
+
+    def __init__(self, reader: Reader, setting: SchedulerSetting, drawn: Drawn) -> None:
+        self.reader, self.setting, self.drawn = reader, setting, drawn
+        self.count = 0
+        self.longest = setting.max_model_len - 1
+        borders = {group.block_size for group in setting.groups if group.block_size < setting.max_model_len}
+        self.borders = (*sorted(borders), setting.budget)
+        self.drafts = setting.num_speculative_tokens
+        events = [name for name in ("abort", "reset", "pause") if name in drawn]
+        self.events = tuple(events)
+
+    def all(self) -> tuple[SchedulerOperation, ...]:
+        """Every one of them."""
+        found: list[SchedulerOperation] = []
+        while self.reader.left():
+            found.append(self._next())
+        return tuple(found)
+
+    def _next(self) -> SchedulerOperation:
+        choice = self.reader.byte()
+        if choice < 56 or (self.count < 3 and choice < 128):
+            return self._submit()
+        if self.events and choice >= 244:
+            return self._event(choice)
+        return self._step(choice)
+
+    def _prompt(self) -> int:
+        """A length at or beside a border, at the longest, or any."""
+        value = self.reader.byte()
+        how, rest = value & 7, value >> 3
+        if how < 3:
+            return 1 + (value * 7) % self.longest
+        if how == 3:
+            return self.longest - rest % 2
+        if how == 4:
+            return 1 + rest % 3
+        border = self.borders[rest % len(self.borders)]
+        return min(max(1, border * (1 + rest // 4) + how - 6), self.longest)
+
+    def _priority(self, value: int) -> int:
+        """The later the more urgent, so that a victim stands before the one that asks; or any."""
+        return max(0, 7 - self.count) if "urgent_last" in self.drawn else value % 3
+
+    def _submit(self) -> Submit:
+        value = self.reader.byte()
+        self.count += 1
+        return Submit(
+            request=self.count - 1,
+            prompt=self._prompt(),
+            max_tokens=(1 + value % 5, 4 + value % 24, self.longest, 8 + value % 16)[value >> 6],
+            priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
+        )
+
+    def _event(self, choice: int) -> SchedulerOperation:
+        name = self.events[choice % len(self.events)]
+        value = self.reader.byte()
+        if name == "abort":
+            return Abort(request=value % max(1, self.count))
+        if name == "reset":
+            return Reset(running=bool(value & 3))
+        return Pause(state=(UNPAUSED, PAUSED_NEW, PAUSED_ALL)[value % 3])
+
+    def _step(self, choice: int) -> Step:
+        """Of the last few requests: drafts accepted, fewer drafts proposed, a stop token."""
+        names = range(max(0, self.count - 8), self.count)
+        accepted: list[tuple[int, int]] = []
+        drafts: list[tuple[int, int]] = []
+        stops: list[tuple[int, int]] = []
+        if self.drafts:
+            value = self.reader.byte()
+            accepted = [(n, got) for n in names if (got := (value * (2 * n + 3) >> 3) % (self.drafts + 1))]
+            if "fewer_drafts" in self.drawn and choice & 4:
+                drafts = [(n, (value >> 1) * (n + 1) % (self.drafts + 1)) for n in names]
+        if "stops" in self.drawn and choice & 25 == 25 and self.count:
+            stops = [(names[choice % len(names)], choice >> 6)]
+        early = "early" in self.drawn and choice & 2 == 2
+        return Step(accepted=tuple(accepted), stops=tuple(stops), drafts=tuple(drafts), early=early)
+
+
+def decode(data: bytes) -> SchedulerTrace:
+    """The trace that packed bytes stand for."""
+    reader = Reader(data)
+    setting, drawn = read_setting(reader)
+    return SchedulerTrace(setting=setting, operations=Operations(reader, setting, drawn).all())
+
+
+def workloads() -> st.SearchStrategy[SchedulerTrace]:
+    """A Hypothesis strategy of traces; shrinks towards zeros, the simplest choice everywhere."""
+    return st.binary(min_size=LENGTH, max_size=LENGTH).map(decode)
+
+
+def draw(run_seed: int, shard: int, count: int, visit: Callable[[bytes], None]) -> None:
+    """Give `visit` the `count` traces of one shard: the same ones for the same seed, whoever runs it.
+
+    As in `strategies.traces`, the engine draws keys and traces are unrolled from them.
+    """
+    left = count
+
+    @seed(run_seed * 1_000_003 + shard)
+    @settings(
+        max_examples=-(-count // TRACES_A_KEY),
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.binary(min_size=KEY_LENGTH, max_size=KEY_LENGTH))
+    def each(key: bytes) -> None:
+        nonlocal left
+        source = Random(f"{run_seed} {shard} {key.hex()}")
+        for _ in range(min(left, TRACES_A_KEY)):
+            left -= 1
+            visit(source.randbytes(LENGTH))
+
+    each()

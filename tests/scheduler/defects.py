@@ -1,0 +1,260 @@
+"""Defects planted in the release's own scheduler: its source text with a line changed, run as a module of its own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attrs import frozen
+
+from harness.findings import Declared, load
+from harness.targets.compat import installed_release
+from harness.targets.scheduler import Scheduler
+from harness.workload_shrink import Shrunk, shrink_workload
+from harness.workloads import WorkloadOptions, run_workload
+from oracle.trace import Difference
+from oracle.workload import SchedulerSetting, SchedulerTarget, SchedulerTrace
+from strategies.workloads import decode, draw
+
+#: steps planned before a defect counts as missed
+MOST_STEPS = 20_000
+
+
+@frozen
+class Defect:
+    """`old` becomes `new` in scheduler.py. why: the rule or law that it breaks."""
+
+    name: str
+    old: str
+    new: str
+    why: str
+
+
+_ASK = "num_lookahead_tokens=self.num_lookahead_tokens,\n                    )"
+_CHARGE = "input_budget -= num_new_tokens + draft_slots\n"
+
+DEFECTS = (
+    Defect("no lookahead for running requests", _ASK, _ASK.replace("self.num_lookahead_tokens", "0"), "S5"),
+    Defect(
+        "no lookahead on admission",
+        "0 if limit_lookahead_tokens else self.num_lookahead_tokens",
+        "0 if limit_lookahead_tokens or True else self.num_lookahead_tokens",
+        "S10",
+    ),
+    Defect(
+        "draft slots of running requests not charged",
+        f"{_CHARGE}            req_index",
+        "input_budget -= num_new_tokens\n            req_index",
+        "S1",
+    ),
+    Defect(
+        "draft slots of newcomers not charged",
+        f"{_CHARGE}                request.status",
+        "input_budget -= num_new_tokens\n                request.status",
+        "S1",
+    ),
+    Defect(
+        "rejected drafts kept as computed", "num_computed_tokens -= num_rejected", "num_computed_tokens -= 0", "S19"
+    ),
+    Defect(
+        "placeholders of rejected drafts kept",
+        "num_output_placeholders -= num_rejected",
+        "num_output_placeholders -= 0",
+        "S19",
+    ),
+    Defect(
+        "drafts survive preemption",
+        "        if request.spec_token_ids:\n            request.spec_token_ids = []\n        # Async",
+        "        # Async",
+        "S7",
+    ),
+    Defect(
+        "token budget one too many",
+        "token_budget = self.max_num_scheduled_tokens\n",
+        "token_budget = self.max_num_scheduled_tokens + 1\n",
+        "S1",
+    ),
+    Defect(
+        "input budget one too few",
+        "input_budget = self.scheduler_config.max_num_batched_tokens\n",
+        "input_budget = self.scheduler_config.max_num_batched_tokens - 1\n",
+        "S1",
+    ),
+    Defect(
+        "victim from the wrong end",
+        "preempted_req = self.running.pop()\n",
+        "preempted_req = self.running.pop(req_index - len(self.running))\n",
+        "S6",
+    ),
+    Defect(
+        "the most urgent is the victim",
+        "preempted_req = max(\n                            self.running,",
+        "preempted_req = min(\n                            self.running,",
+        "S27",
+    ),
+    Defect(
+        "blocks of a finished request kept",
+        "        assert request.is_finished()\n        self._free_request_blocks(request)\n",
+        "        assert request.is_finished()\n",
+        "S12",
+    ),
+    Defect(
+        "a victim's blocks come back later",
+        "        self._free_request_blocks(request)\n        self.encoder_cache_manager",
+        "        self.encoder_cache_manager",
+        "S7",
+    ),
+    Defect(
+        "stale outputs never drain",
+        "request.num_stale_output_tokens -= num_tokens_scheduled",
+        "request.num_stale_output_tokens -= 0",
+        "S33",
+    ),
+    Defect(
+        "a position past max_model_len",
+        "- request.num_computed_tokens\n                - self.num_sampled_tokens_per_step,",
+        "- request.num_computed_tokens + 1\n                - self.num_sampled_tokens_per_step,",
+        "S3",
+    ),
+    Defect(
+        "a preempted request queues at the end",
+        "self.waiting.prepend_request(request)\n        self.reset",
+        "self.waiting.add_request(request)\n        self.reset",
+        "S7",
+    ),
+    Defect(
+        "computed tokens survive preemption",
+        "request.num_computed_tokens = 0\n        if request.spec",
+        "if request.spec",
+        "S7",
+    ),
+    Defect(
+        "a victim's drafts stay in the step", "scheduled_spec_decode_tokens.pop(preempted_req_id, None)", "pass", "S28"
+    ),
+    Defect(
+        "a useless step",
+        ">= request.num_prompt_tokens + request.max_tokens",
+        "> request.num_prompt_tokens + request.max_tokens",
+        "S32",
+    ),
+    Defect(
+        "newcomers after a preemption",
+        "if not preempted_reqs and self._pause_state",
+        "if self._pause_state",
+        "S2, order",
+    ),
+    Defect(
+        "one request too many",
+        "if num_running >= self.max_num_active_reqs:",
+        "if num_running > self.max_num_active_reqs:",
+        "S8",
+    ),
+    Defect(
+        "drafts skipped too early",
+        "return min_num_output_tokens >= request",
+        "return min_num_output_tokens + 1 >= request",
+        "S23",
+    ),
+    Defect("a lone prompt is capped", "if num_eligible_reqs > 1", "if num_eligible_reqs > 0", "S4"),
+    Defect("watermark of an idle engine", "has_scheduled_reqs=bool(self.running)", "has_scheduled_reqs=True", "S10"),
+    Defect(
+        "the gate is forgotten",
+        "full_sequence_must_fit=self.scheduler_reserve_full_isl",
+        "full_sequence_must_fit=False",
+        "S10",
+    ),
+    Defect(
+        "drafts that do not fit are kept", "if len(spec_token_ids) > num_scheduled_spec_tokens:", "if False:", "S18"
+    ),
+    Defect(
+        "tokens behind a stop are delivered",
+        "del new_token_ids[num_new:]",
+        "pass",
+        "S12",
+    ),
+    Defect(
+        "in-flight tokens not settled",
+        "request.num_in_flight_tokens -= num_tokens_scheduled",
+        "request.num_in_flight_tokens -= num_tokens_scheduled - 1",
+        "S12",
+    ),
+    Defect("a chunk ends in the lookahead", "if 0 < remaining < self.num_prefill_lookahead:", "if False:", "S22"),
+    Defect(
+        "chunks off the Mamba grid",
+        "if self.need_mamba_block_aligned_split:\n                num_new_tokens = self._mamba",
+        "if False:\n                num_new_tokens = self._mamba",
+        "S41",
+    ),
+    Defect("a finish is not reported", "self.finished_req_ids.add(request_id)", "pass", "S12"),
+    Defect(
+        "new blocks are not sent",
+        "req_to_new_blocks[request_id] = new_blocks\n",
+        "req_to_new_blocks[request_id] = self.kv_cache_manager.empty_kv_cache_blocks\n",
+        "S11",
+    ),
+    Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
+)
+
+
+@cache
+def _source(name: str) -> str:
+    module = importlib.import_module(f"vllm.v1.core.sched.{name}")
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
+
+
+def _run(name: str, text: str) -> ModuleType:
+    module = ModuleType(f"planted_{name}")
+    module.__package__ = "vllm.v1.core.sched"
+    exec(compile(text, f"planted {name}", "exec"), vars(module))
+    return module
+
+
+def planted(defect: Defect) -> Callable[[SchedulerSetting], SchedulerTarget]:
+    """Makes schedulers with the defect in them."""
+    text = _source("scheduler")
+    assert 1 == text.count(defect.old), f"{defect.name}: the release's source has changed"
+    base = _run("scheduler", text.replace(defect.old, defect.new)).Scheduler
+    line = "from vllm.v1.core.sched.scheduler import Scheduler\n"
+    overlapping = _source("async_scheduler")
+    assert line in overlapping
+    module = ModuleType("planted_async")
+    vars(module)["Scheduler"] = base
+    exec(compile(overlapping.replace(line, ""), "planted async", "exec"), vars(module))
+
+    def make(setting: SchedulerSetting) -> SchedulerTarget:
+        found: Any = module.AsyncScheduler if setting.in_flight_depth > 1 else base
+        return Scheduler(setting, found)
+
+    return make
+
+
+class Hunt:
+    """Looks for a planted defect in generated workloads."""
+
+    def __init__(self, defect: Defect) -> None:
+        self.make = planted(defect)
+        self.options = WorkloadOptions(declared=Declared(load(), installed_release()))
+        self.steps = 0
+
+    def find(self) -> tuple[SchedulerTrace, Difference] | None:
+        """The first workload that shows a difference, within the steps allowed."""
+        shard = 0
+        while self.steps < MOST_STEPS:
+            drawn: list[bytes] = []
+            draw(17, shard, 20, drawn.append)
+            for data in drawn:
+                trace = decode(data)
+                outcome = run_workload(trace, self.make, self.options)
+                self.steps += outcome.steps
+                if outcome.differences and self.steps <= MOST_STEPS:
+                    return trace, outcome.differences[0]
+            shard += 1
+        return None
+
+    def shrink(self, trace: SchedulerTrace, difference: Difference) -> Shrunk:
+        """The smallest workload that shows it."""
+        return shrink_workload(trace, difference, self.make, self.options)

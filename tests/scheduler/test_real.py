@@ -1,0 +1,140 @@
+"""The release's scheduler beside the three oracles: agreement, refusals, and a run from options to verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from harness.findings import Declared, load
+from harness.job import DIFFERENCES, INCONCLUSIVE
+from harness.targets.compat import installed_release
+from harness.targets.scheduler import Scheduler, engine_config
+from harness.workload_job import WorkloadJob, run
+from harness.workload_run import run_shard
+from harness.workload_table import text
+from harness.workloads import WorkloadOptions, run_workload
+from oracle.groups import FullAttention
+from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
+
+pytestmark = pytest.mark.usefixtures("release")
+
+SETTING = SchedulerSetting(
+    groups=(FullAttention(block_size=4),),
+    num_blocks=12,
+    max_model_len=40,
+    max_num_batched_tokens=16,
+    max_num_seqs=4,
+    in_flight_depth=2,
+    method="eagle",
+    num_speculative_tokens=3,
+)
+WORKLOAD = SchedulerTrace(
+    setting=SETTING,
+    operations=(
+        Submit(request=0, prompt=10, max_tokens=9),
+        Submit(request=1, prompt=20, max_tokens=9),
+        Step(),
+        Submit(request=2, prompt=3, max_tokens=9),
+        Step(),
+        Step(accepted=((0, 2), (1, 1))),
+        Abort(request=2),
+        Step(accepted=((0, 3),), stops=((0, 1),)),
+        Reset(),
+        Pause(state="paused_all"),
+        Step(),
+        Pause(),
+        Step(early=True),
+    ),
+)
+
+
+def declared() -> Declared:
+    return Declared(load(), installed_release())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_agrees_on_generated_workloads(seed: int) -> None:
+    shard = run_shard(seed, 0, Scheduler, WorkloadOptions(declared=declared()))
+
+    assert {} == {name: found.difference.observed for name, found in shard.found.items()}
+    assert shard.steps > 1000
+
+
+def test_workload_with_everything_agrees_and_drains() -> None:
+    outcome = run_workload(WORKLOAD, Scheduler, WorkloadOptions(keep_entries=True))
+
+    assert [] == outcome.differences
+    assert {"length"} <= {one[2] for entry in outcome.entries for one in entry.delivered}
+    assert "nobody" in text(outcome)
+
+
+def test_operation_that_fits_no_request_is_void() -> None:
+    trace = evolve(WORKLOAD, operations=(Abort(request=7), Submit(request=0, prompt=5), Submit(request=0, prompt=9)))
+
+    outcome = run_workload(trace, Scheduler, WorkloadOptions())
+
+    assert ([], 2) == (outcome.differences, outcome.steps)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_num_seqs": 20},
+        {"max_num_active_seqs": 5},
+        {"long_prefill_token_threshold": 41},
+        {"method": "dflash", "num_speculative_tokens": 16},
+        {"method": "suffix"},
+    ],
+)
+def test_configuration_refuses_what_the_setting_refuses(fields: dict[str, Any]) -> None:
+    """The setting's own check is stepped over, so that the release has its say."""
+    setting = evolve(SETTING)
+    for name, value in fields.items():
+        object.__setattr__(setting, name, value)
+
+    with pytest.raises(ValueError, match=r".+"):
+        engine_config(setting)
+
+
+def job(out: Path, **fields: Any) -> WorkloadJob:
+    base = WorkloadJob(
+        seed=4,
+        steps=1500,
+        seconds=None,
+        workers=1,
+        out=out,
+        release="0.33.0",
+        make=Scheduler,
+        options=WorkloadOptions(declared=declared()),
+        name_of=lambda difference: difference.rule,
+        hang_seconds=60.0,
+    )
+    return evolve(base, **fields)
+
+
+def test_short_run_is_inconclusive(tmp_path: Path) -> None:
+    report = run(job(tmp_path, steps=1))
+
+    assert INCONCLUSIVE == report.verdict
+    assert report.reasons[0].startswith("not reached often enough: ")
+    assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == report.data()
+
+
+def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
+    class Forgets(Scheduler):
+        def schedule(self) -> Planned:
+            planned = super().schedule()
+            planned.finished = []
+            return planned
+
+    report = run(job(tmp_path, make=Forgets, steps=1))
+
+    assert DIFFERENCES == report.verdict
+    (shrunk, _, folder) = report.differences[0]
+    assert (1, 2) == (shrunk.requests, shrunk.steps)
+    assert "scheduler/output/scheduler/S12/finished" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (folder / "repro.py").exists()
