@@ -13,7 +13,7 @@ from oracle.workload import Planned, SchedulerSetting, SchedulerTarget, Schedule
 from strategies.workloads import decode, draw
 
 #: traces a shard
-EXAMPLES = 40
+EXAMPLES = 10
 #: crossings of the scheduler level and how often a run must meet each
 MINIMA: dict[str, int] = {
     "full step": 100,
@@ -130,7 +130,7 @@ class Canary:
         return evolve(planned, cached=[(*one[:3], None) for one in planned.cached])
 
 
-def canary_caught(make: MakeScheduler, options: WorkloadOptions, shards: int = 2) -> int | None:
+def canary_caught(make: MakeScheduler, options: WorkloadOptions, shards: int = 4) -> int | None:
     """Steps until the canary was caught by each of the three oracles; None if it was not."""
 
     def planted(setting: SchedulerSetting) -> SchedulerTarget:
@@ -140,7 +140,7 @@ def canary_caught(make: MakeScheduler, options: WorkloadOptions, shards: int = 2
     steps = 0
     for shard in range(shards):
         for checked in (options, evolve(options, predict=False)):  # the prediction ends a trace before it has run
-            result = run_shard(0, shard, planted, checked, examples=10)
+            result = run_shard(0, shard, planted, checked, examples=5)
             steps += result.steps
             told.update(result.found)
         if all(any(f"/{oracle}/" in name for name in told) for oracle in ("worker row", "W1", "output")):

@@ -178,7 +178,8 @@ class WorkloadShrinker:
                 if isinstance(operation, Submit | Abort) and operation.request == name:
                     continue
                 kept.append(_without(operation, name) if isinstance(operation, Step) else operation)
-            self._with(kept)
+            if not self._with(kept):
+                self.attempt(lambda rest=tuple(kept): _one_seat_less(evolve(self.best, operations=rest)))  # type: ignore[misc]
 
     def _operations(self) -> None:
         """Without stretches of operations, long ones first."""
@@ -344,6 +345,20 @@ class WorkloadShrinker:
                 self._set(**{name: getattr(self.best.setting, name) + more})
 
 
+def _one_seat_less(trace: SchedulerTrace) -> SchedulerTrace:
+    """A limit of requests goes with the request."""
+    setting = trace.setting
+    active = setting.max_num_active_seqs
+    fewer = {
+        "max_num_seqs": setting.max_num_seqs - 1,
+        "max_num_active_seqs": active and min(active, setting.max_num_seqs - 1),
+    }
+    if active is not None and active < setting.max_num_seqs:
+        fewer = {"max_num_active_seqs": active - 1}
+    changed: dict[str, Any] = fewer
+    return evolve(trace, setting=evolve(setting, **changed))
+
+
 def _rename(operation: SchedulerOperation, names: dict[int, int]) -> SchedulerOperation:
     if isinstance(operation, Submit | Abort):
         return evolve(operation, request=names.get(operation.request, operation.request))
@@ -390,5 +405,5 @@ def shrink_workload(
     max_tries: int = MAX_TRIES,
 ) -> Shrunk:
     """The smallest workload that shows the defect `difference` of `trace`."""
-    given = options or WorkloadOptions()
+    given = evolve(options or WorkloadOptions(), keep_entries=True)  # which looks at every request after each operation
     return WorkloadShrinker(trace, difference, lambda one: run_workload(one, make, given), max_tries).run()

@@ -58,7 +58,7 @@ def declared() -> Declared:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_agrees_on_generated_workloads(seed: int) -> None:
-    shard = run_shard(seed, 0, Scheduler, WorkloadOptions(declared=declared()))
+    shard = run_shard(seed, 0, Scheduler, WorkloadOptions(declared=declared()), examples=20)
 
     assert {} == {name: found.difference.observed for name, found in shard.found.items()}
     assert shard.steps > 1000
