@@ -1,0 +1,424 @@
+"""Edits of the oracle with prefix caching on, one rule each: the target of a run that must tell them from the oracle.
+
+A function changes one allocator that was just built. The docstring names the rule of the caching specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from oracle.cached_allocator import CachingAllocator
+from oracle.lookup import Finder, SpecClass
+from oracle.publication import Publisher
+from oracle.setting import Setting
+from oracle.trace import Hit, Target
+
+Change = Callable[[CachingAllocator], None]
+CACHE_DEFECTS: dict[str, Change] = {}
+
+
+def edited(change: Change) -> Change:
+    """Add a defect."""
+    CACHE_DEFECTS[change.__name__] = change
+    return change
+
+
+def target_of(change: Change) -> Callable[[Setting], Target]:
+    """What makes the changed oracle, or the sound one where caching is off."""
+
+    def make(setting: Setting) -> Target:
+        target = CachingAllocator(setting)
+        change(target)
+        return target
+
+    return make
+
+
+def _classes(target: CachingAllocator) -> list[SpecClass]:
+    return target.finder.classes
+
+
+# ------------------------------------------------------------------------------------------------ the pool
+
+
+@edited
+def newest_copy(target: CachingAllocator) -> None:
+    """P10: a lookup takes the newest copy."""
+    pool = target.pool
+    pool.oldest = lambda name: [*pool.copies.get(name, (0,))][-1]  # type: ignore[method-assign]
+
+
+@edited
+def missing_eviction(target: CachingAllocator) -> None:
+    """P11: a block that is handed out keeps its names."""
+    pool = target.pool
+    forget, taking = pool.forget, []
+    take = pool.take
+
+    def keep(block: int, told: bool = True) -> None:
+        if not taking:
+            forget(block, told)
+
+    def takes(blocks: int) -> list[int]:
+        taking.append(1)
+        try:
+            return take(blocks)
+        finally:
+            taking.pop()
+
+    pool.forget, pool.take = keep, takes  # type: ignore[method-assign]
+
+
+@edited
+def stale_name(target: CachingAllocator) -> None:
+    """P9: a block that now holds more keeps the name of what it held."""
+    pool = target.pool
+
+    def name(block: int, new: tuple[int, int], reach: int) -> bool:
+        if new in pool.names.get(block, {}):
+            return False
+        pool.names[block] = {new: reach, **pool.names.get(block, {})}
+        pool.copies.setdefault(new, {})[block] = None
+        return True
+
+    pool.name = name  # type: ignore[method-assign]
+
+
+@edited
+def named_blocks_first(target: CachingAllocator) -> None:
+    """P13: named blocks go to the front as well."""
+    pool = target.pool
+    give = pool.give
+
+    def gives(batch: object) -> None:
+        blocks = [block for block in batch if block]  # type: ignore[attr-defined]
+        give(blocks)
+        for block in reversed(blocks):
+            if not pool.references[block]:
+                pool._order.move_to_end(block, last=False)
+
+    pool.give = gives  # type: ignore[method-assign, assignment]
+
+
+@edited
+def plain_blocks_last(target: CachingAllocator) -> None:
+    """P13: plain blocks wait for their turn at the end."""
+    pool = target.pool
+    give = pool.give
+
+    def gives(batch: object) -> None:
+        blocks = [block for block in batch if block]  # type: ignore[attr-defined]
+        give(blocks)
+        for block in blocks:
+            if not pool.references[block] and block not in pool.names:
+                pool._order.move_to_end(block)
+
+    pool.give = gives  # type: ignore[method-assign, assignment]
+
+
+@edited
+def head_before_tail(target: CachingAllocator) -> None:
+    """P14: a request's first blocks are given back first."""
+    release = target.release
+
+    def releases(request: int, deferred: bool):
+        for row in target.rows.get(request, []):
+            row.reverse()
+        return release(request, deferred)
+
+    target.release = releases  # type: ignore[method-assign]
+
+
+@edited
+def untouched_hits(target: CachingAllocator) -> None:
+    """P15: a free hit block stays where it is in the queue."""
+    pool = target.pool
+
+    def touch(blocks: object) -> None:
+        for block in blocks:  # type: ignore[attr-defined]
+            if block:
+                pool.references[block] += 1
+
+    pool.touch = touch  # type: ignore[method-assign, assignment]
+
+
+@edited
+def shared_blocks_counted_once(target: CachingAllocator) -> None:
+    """P15: a hit on a block in use adds no reference."""
+    pool = target.pool
+    touch = pool.touch
+    pool.touch = lambda blocks: touch([b for b in blocks if b and not pool.references[b]])  # type: ignore[method-assign]
+
+
+@edited
+def reset_while_in_use(target: CachingAllocator) -> None:
+    """P12: names end although blocks are in use."""
+    target.reset = lambda: target._seen("True", target.nothing, None)  # type: ignore[method-assign]
+
+
+@edited
+def only_free_blocks_evicted(target: CachingAllocator) -> None:
+    """P11: a block in use keeps its names when it is evicted by id."""
+    evict = target.pool.evict
+    target.pool.evict = lambda blocks: evict([b for b in blocks if not target.pool.references[b]])  # type: ignore[method-assign]
+
+
+# ------------------------------------------------------------------------------------------------- lookups
+
+
+@edited
+def the_last_token_hits_too(target: CachingAllocator) -> None:
+    """P16: nothing is left to compute the logits from."""
+    lookup = target.lookup
+    target.lookup = lambda query: lookup(evolve(query, bound=query.bound + 1))  # type: ignore[method-assign]
+
+
+@edited
+def no_drop(target: CachingAllocator) -> None:
+    """P17, P18: the last unit is kept."""
+    for one in _classes(target):
+        one.drops = False
+
+
+@edited
+def drop_twice(target: CachingAllocator) -> None:
+    """P23: a class drops at each visit."""
+    for one in _classes(target):
+        if one.drops and not one.state:
+            find = one.find
+            one.find = lambda nodes, bound, drop, find=find: find(nodes, bound, True)  # type: ignore[method-assign]
+
+
+@edited
+def no_margin(target: CachingAllocator) -> None:
+    """P23: what is dropped must lie before the bound."""
+    find = target.finder.find
+    target.finder.find = lambda query, probes=None, suspect="": find(query, probes, "no margin")  # type: ignore[method-assign]
+
+
+def _longer_window(target: CachingAllocator, tokens: int) -> None:
+    for one in _classes(target):
+        if hasattr(one.kind, "window") and not one.dense:
+            one.kind = evolve(one.kind, window=max(2, one.kind.window + tokens))
+
+
+@edited
+def window_one_block_short(target: CachingAllocator) -> None:
+    """P18: a block fewer than the window needs."""
+    _longer_window(target, -max(one.size for one in _classes(target)))
+
+
+@edited
+def window_one_block_long(target: CachingAllocator) -> None:
+    """P18: a block more than the window needs."""
+    _longer_window(target, max(one.size for one in _classes(target)))
+
+
+@edited
+def uncut_full_attention(target: CachingAllocator) -> None:
+    """P22: full attention keeps columns beyond the common hit."""
+    finder = target.finder
+    nodes = finder.nodes
+
+    def find(query, probes=None, suspect=""):
+        hit = Finder.find(finder, query, probes, suspect)
+        rows = list(hit.rows)
+        for one in finder.classes:
+            if one.dense and hit.tokens:
+                _, found, _ = one.find(nodes(query), query.bound, False)
+                for group, row in zip(one.groups, found, strict=True):
+                    rows[group] = tuple(row)
+        return Hit(hit.tokens, hit.junction, tuple(rows))
+
+    finder.find = find  # type: ignore[method-assign]
+
+
+@edited
+def first_class_decides(target: CachingAllocator) -> None:
+    """P22: what the first class finds is taken for all."""
+    target.finder.classes = target.finder.classes[:1]
+
+
+@edited
+def no_junction(target: CachingAllocator) -> None:
+    """P27: nobody is told where another prefix went on."""
+    lookup = target.lookup
+
+    def looks(query):
+        hit = lookup(query)
+        return Hit(hit.tokens, 0, hit.rows)
+
+    target.lookup = looks  # type: ignore[method-assign]
+
+
+@edited
+def no_fine_hits(target: CachingAllocator) -> None:
+    """P24: nothing inside a block is looked at."""
+    for one in _classes(target):
+        one.inner = False
+
+
+@edited
+def state_two_steps_back(target: CachingAllocator) -> None:
+    """P20: not the last state but the one before."""
+    for one in _classes(target):
+        if one.state:
+            find = one._state
+            one._state = lambda nodes, bound, find=find: find(nodes, find(nodes, bound)[0] - 1)  # type: ignore[method-assign]
+
+
+@edited
+def chunk_of_the_token_before(target: CachingAllocator) -> None:
+    """P19: at a chunk's border the chunk that ends there is wanted."""
+    for one in _classes(target):
+        if hasattr(one.kind, "chunk"):
+            find = one._chunk
+            one._chunk = lambda nodes, bound, kind, find=find: find(nodes, max(0, bound - 1), kind)  # type: ignore[method-assign]
+
+
+@edited
+def reads_although_told_not_to(target: CachingAllocator) -> None:
+    """P16: `skip_reading_prefix_cache` is not obeyed."""
+    lookup = target.lookup
+    target.lookup = lambda query: lookup(evolve(query, skip=False))  # type: ignore[method-assign]
+
+
+# --------------------------------------------------------------------------------------------------- names
+
+
+@edited
+def drafts_named(target: CachingAllocator) -> None:
+    """P5: what is not verified is named, as far as the tokens are known."""
+    publish = target.publisher.publish
+
+    def names(numbers, rows, progress):
+        numbers.upto = max(numbers.upto, numbers.known)
+        publish(numbers, rows, progress)
+
+    target.publisher.publish = names  # type: ignore[method-assign]
+
+
+@edited
+def named_late(target: CachingAllocator) -> None:
+    """P5: names come with the next call only."""
+    publish = target.publisher.publish
+
+    def names(numbers, rows, progress):
+        numbers.upto = min(numbers.upto, numbers.computed)
+        publish(numbers, rows, progress)
+
+    target.publisher.publish = names  # type: ignore[method-assign]
+
+
+@edited
+def prefilled_again_but_named(target: CachingAllocator) -> None:
+    """P6: what a multi-module drafter may write again is named."""
+    target.publisher.again = 0
+
+
+@edited
+def no_block_behind_the_border(target: CachingAllocator) -> None:
+    """P6: a dropping group does not name the block that it will match and drop."""
+    target.publisher.drops = [False for _ in target.publisher.drops]
+
+
+@edited
+def no_tail(target: CachingAllocator) -> None:
+    """P33: the prompt's last boundary inside a block has no name."""
+    target.publisher._tail = lambda *arguments: None  # type: ignore[method-assign]
+
+
+@edited
+def no_state_tail(target: CachingAllocator) -> None:
+    """P34: nor has the state there."""
+    target.publisher._state = lambda *arguments: None  # type: ignore[method-assign]
+
+
+@edited
+def keeps_everything(target: CachingAllocator) -> None:
+    """P30, P31: retention is ignored."""
+    target.publisher.setting = evolve(target.setting, prefix_cache_retention_interval=None)
+
+
+@edited
+def published_again(target: CachingAllocator) -> None:
+    """P42: the columns of a hit are named once more."""
+    publisher = target.publisher
+
+    def publish(numbers, rows, progress):
+        for one in progress:
+            one.columns = 0
+        Publisher.publish(publisher, numbers, rows, progress)
+
+    publisher.publish = publish  # type: ignore[method-assign]
+
+
+# -------------------------------------------------------------------------------------------------- copies
+
+
+@edited
+def shared_block_written(target: CachingAllocator) -> None:
+    """P36, P37: nothing is copied."""
+    target._copies = lambda call, hits: [0 for _ in target.rules]  # type: ignore[method-assign]
+
+
+@edited
+def copied_backwards(target: CachingAllocator) -> None:
+    """P36: source and target are exchanged."""
+    new_step = target.new_step
+
+    def starts():
+        target.pending = [[(new, source) for source, new in pairs] for pairs in target.pending]
+        return new_step()
+
+    target.new_step = starts  # type: ignore[method-assign]
+
+
+@edited
+def ends_of_copies_kept(target: CachingAllocator) -> None:
+    """P36: what a copy held is never given back."""
+
+    def starts():
+        give = target.pool.give
+        target.pool.give = lambda batch: None  # type: ignore[method-assign]
+        seen = CachingAllocator.new_step(target)
+        target.pool.give = give  # type: ignore[method-assign]
+        return seen
+
+    target.new_step = starts  # type: ignore[method-assign]
+
+
+@edited
+def state_of_the_same_step(target: CachingAllocator) -> None:
+    """P39: a state that this very step makes is taken over."""
+    target._too_early = lambda hits: False  # type: ignore[method-assign]
+
+
+@edited
+def owner_moves_on(target: CachingAllocator) -> None:
+    """P37: the names stay on the block that its owner goes on writing."""
+    target.pool.move = lambda source, block: None  # type: ignore[method-assign]
+
+
+# -------------------------------------------------------------------------------------------------- events
+
+
+@edited
+def silent_eviction(target: CachingAllocator) -> None:
+    """P46: a name that ends is not told."""
+    forget = target.pool.forget
+    target.pool.forget = lambda block, told=True: forget(block, False)  # type: ignore[method-assign]
+
+
+@edited
+def orphans(target: CachingAllocator) -> None:
+    """P46: events have no parent."""
+    publisher = target.publisher
+    tell = publisher._tell
+
+    def tells(index, names, nodes, parent, *rest):
+        tell(index, names, nodes, 0, *rest)
+
+    publisher._tell = tells  # type: ignore[method-assign]
