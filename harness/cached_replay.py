@@ -6,6 +6,7 @@ preceded by its lookup, an output that comes back publishes, and when a step is 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import cast
 
 from attrs import evolve
@@ -20,6 +21,7 @@ from oracle.cached_laws import CachingLaws
 from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
 from oracle.consumer import Consumer
+from oracle.ledger import Batch
 from oracle.memory import Violation
 from oracle.setting import Setting
 from oracle.trace import (
@@ -67,6 +69,8 @@ class CachedReplay(Replay):
         self.ledger: CachingLedger = CachingLedger(setting)
         note = self.broken.append
         ledger = self.ledger
+        #: steps with copies whose ends are still held
+        self.retaining: deque[Batch] = deque()
         self.consumer = None
         if self.laws is not None and setting.enable_kv_cache_events:
             self.consumer = Consumer(
@@ -221,6 +225,8 @@ class CachedReplay(Replay):
                 self._differ(difference)
         seen = observed or expected
         assert isinstance(seen, Drained)
+        if seen.copies and self.setting.defers_copies:
+            self.retaining.append(batch)
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
         if self.consumer is not None:
@@ -252,6 +258,10 @@ class CachedReplay(Replay):
             self.memory.settled(settled)
         for request in self.ledger.publishes(settled):
             self._publish(self.ledger.as_call(request), request.processed)
+        while self.retaining and self.retaining[0] is settled.batch:
+            self.retaining.popleft()
+            expected = self.cached.return_copies()
+            self._plain(expected, None if self.real is None else self.real.return_copies())
 
     def _publish(self, call: Call, tokens: int) -> None:
         expected = self.cached.publish(call, tokens)

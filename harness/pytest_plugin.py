@@ -53,7 +53,7 @@ class Checker:
 
     def check(self, data: bytes | Trace, make_target: MakeTarget | None = None, profile: str = "scheduler") -> Outcome:
         """Run packed bytes or a trace; raises Divergence. `make_target`: another target than the installed manager."""
-        from harness.replay import Options, Replay, run_trace
+        from harness.replay import Options, new_replay, run_trace
         from harness.targets.compat import installed_release
         from oracle.trace import Trace
 
@@ -63,7 +63,7 @@ class Checker:
             outcome = run_trace(data, chosen, options)
         else:
             setting, stream = options.open(data, profile)
-            replay = Replay(setting, chosen, options)
+            replay = new_replay(setting, chosen, options)
             while not replay.over:
                 operation = stream.next(replay.ledger)
                 if operation is None:

@@ -7,6 +7,8 @@ publishes names at its end.
 
 from __future__ import annotations
 
+from collections import deque
+
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
 from oracle.cached_rows import begun, cached_rules_of, counted, gated, spared
@@ -36,6 +38,8 @@ class CachingAllocator(Allocator):
         self.states = [isinstance(group, Mamba) for group in setting.groups]
         self.progress: dict[int, list[Progress]] = {}
         self.found: dict[int, Hit] = {}
+        #: copies that were drained and whose step has not run, oldest first
+        self.retained: deque[tuple[tuple[int, int], ...]] = deque()
         #: whether the last call was refused because of P39
         self.too_early = False
         self.pending: list[list[tuple[int, int]]] = [[] for _ in setting.groups]
@@ -219,9 +223,19 @@ class CachingAllocator(Allocator):
         self.to_zero = [[] for _ in self.rules]
         copies = tuple(pair for pairs in self.pending for pair in pairs)
         self.pending = [[] for _ in self.rules]
-        self.pool.give([block for pair in copies for block in pair])
+        if self.setting.defers_copies:
+            if copies:
+                self.retained.append(copies)
+        else:
+            self.pool.give([block for pair in copies for block in pair])
         self.publisher.fresh.clear()
         return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain())
+
+    def return_copies(self) -> Observation:
+        """P36, S49: source and new block, pair by pair, in one batch."""
+        if self.retained:
+            self.pool.give([block for pair in self.retained.popleft() for block in pair])
+        return self._seen(DONE, self.nothing, None)
 
     def audit(self) -> NamedAudit:
         """Everything."""
@@ -233,7 +247,7 @@ class CachingAllocator(Allocator):
             tuple(pool.references),
             {block: _shown(names) for block, names in sorted(pool.names.items())},
             {name: tuple(copies) for name, copies in sorted(pool.copies.items())},
-            tuple(pair for pairs in self.pending for pair in pairs),
+            tuple(pair for pairs in (*self.retained, *self.pending) for pair in pairs),
         )
 
 

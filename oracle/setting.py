@@ -218,6 +218,11 @@ class Setting:
         )
 
     @property
+    def defers_copies(self) -> bool:
+        """S49: a load is not ordered behind a step in flight, so the ends of a copy wait until its step has run."""
+        return self.kv_connector and self.in_flight_depth > 1
+
+    @property
     def hit_unit(self) -> int:
         """a: every hit is a multiple of it (tokens)."""
         return self.hash_size if self.fine_hits else self.scheduler_block_size

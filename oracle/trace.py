@@ -264,7 +264,7 @@ class NamedAudit(Audit):
     """And with caching on what is shared.
 
     names: of each cached block its first name, that one's reach (tokens), its further names. copies: the blocks that
-    bear a name, oldest first. pending: copies of blocks (source, target) that were queued and not drained.
+    bear a name, oldest first. pending: copies of blocks (source, target) whose ends have not been given back.
     """
 
     references: Row
@@ -304,11 +304,14 @@ class CachingTarget(Target, Protocol):
 
     def reset(self) -> Observation: ...
 
+    def return_copies(self) -> Observation:
+        """The step with the oldest copies that were drained has run: their ends are given back (P36)."""
+
 
 #: what a target is asked
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
 #: and with caching on
-CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset")
+CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset", "return_copies")
 
 # ----------------------------------------------------------------------------------------------- differences
 

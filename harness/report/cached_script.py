@@ -193,6 +193,9 @@ class Script:
     def _trim(self, request: int, processed: int, prompt: int, answer: Observation, judged: bool) -> Iterator[str]:
         yield f'manager.remove_skipped_blocks("{request}", {processed}, {prompt})'
 
+    def _return_copies(self, answer: Observation, judged: bool) -> Iterator[str]:
+        yield "manager.block_pool.free_blocks(retained.pop(0))"
+
     def _evict(self, blocks: tuple[int, ...], answer: Observation, judged: bool) -> Iterator[str]:
         yield f"manager.evict_blocks({set(blocks)})"
 
@@ -252,5 +255,6 @@ def cached_context(outcome: Outcome, difference: Difference) -> dict[str, Any]:
         "retention": setting.prefix_cache_retention_interval,
         "manager": manager_text(setting),
         "hasher": f"{setting.hash_size}, sha256" + (f", {ahead}" if ahead else ""),
+        "defers": setting.defers_copies,
         "must": must_text(difference),
     }

@@ -7,6 +7,7 @@ hashes, then shows as a difference of hits and names.
 
 from __future__ import annotations
 
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,8 @@ class CachingManager(Manager):
         self.hash_size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
         self.nodes: dict[Any, int] = {}
         self.found: dict[int, Any] = {}
+        self.defers = setting.defers_copies
+        self.retained: deque[list[Any]] = deque()
 
     # -------------------------------------------------------------------------------------- requests
 
@@ -137,11 +140,19 @@ class CachingManager(Manager):
     def new_step(self) -> Observation:
         zeroed = tuple(self.manager.take_new_block_ids())
         copies, retained = self.manager.take_kv_cache_block_copies()
-        self.pool.free_blocks(retained)
+        if not self.defers:
+            self.pool.free_blocks(retained)
+        elif retained:
+            self.retained.append(retained)
         self.manager.new_step_starts()
         pairs = tuple([(copy.src_block_id, copy.dst_block_id) for copy in copies])
         events = tuple([self._event(event) for event in self.manager.take_events()])
         return Drained(DONE, (zeroed,), self.nothing, self._free(), pairs, events)
+
+    def return_copies(self) -> Observation:
+        if self.retained:
+            self.pool.free_blocks(self.retained.popleft())
+        return Observation(DONE, self.nothing, self.nothing, self._free())
 
     def _event(self, event: Any) -> Event:
         kind = type(event).__name__
@@ -179,11 +190,11 @@ class CachingManager(Manager):
         for key, blocks in self.pool.cached_block_hash_to_block._cache.items():  # nothing else shows it
             copies[self._name(key)] = tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,)
         references = (0, *[block.ref_cnt for block in self.pool.blocks[1:]])
-        pending = tuple(
-            [
-                (source.block_id, target.block_id)
-                for single in self.manager.coordinator.single_type_managers
-                for source, target in single._pending_cow_copies  # taking them would clear them
-            ]
-        )
+        queued = [
+            (source.block_id, target.block_id)
+            for single in self.manager.coordinator.single_type_managers
+            for source, target in single._pending_cow_copies  # taking them would clear them
+        ]
+        held = [block.block_id for blocks in self.retained for block in blocks]
+        pending = (*zip(held[::2], held[1::2], strict=True), *queued)
         return NamedAudit(seen.rows, seen.free_order, references, names, copies, pending)

@@ -33,7 +33,17 @@ def test_manager_survives(slotcheck, data):
     slotcheck.check(data, profile="hostile")
 
 
-@pytest.mark.parametrize("finding", findings.load(), ids=lambda finding: finding.name)
+@SAME
+@given(data=packed())
+def test_manager_with_caching(slotcheck, data):
+    """With prefix caching on."""
+    slotcheck.check(data, profile="caching")
+
+
+OF_THE_MANAGER = [finding for finding in findings.load() if finding.level == "manager"]
+
+
+@pytest.mark.parametrize("finding", OF_THE_MANAGER, ids=lambda finding: finding.name)
 def test_declared_findings_are_all_there_is(slotcheck, finding):
     """A trace from a file is checked like a drawn one; what is declared is no failure."""
     slotcheck.check(finding.trace())
