@@ -170,11 +170,16 @@ def argument(finding: Finding) -> str:
     )
 
 
+def _passing(finding: Finding, release: str | None) -> Options:
+    """Every other difference on the way is passed over, as it was when the finding's own was found."""
+    return Options(audit_every=1, release=release, declared=lambda other: not finding.fits(other))
+
+
 def refresh(finding: Finding, make_target: MakeTarget, release: str | None) -> None:
     """Write the finding's report.md and repro.py again, from its trace and its declaration."""
     from harness.report.folder import write_report
 
-    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1, release=release))
+    outcome = run_trace(finding.trace(), make_target, _passing(finding, release))
     found = [difference for difference in outcome.differences if finding.fits(difference)]
     if not found:
         raise FindingError(f"finding {finding.name} does not reproduce on {release}: nothing is written")
@@ -186,5 +191,5 @@ def refresh(finding: Finding, make_target: MakeTarget, release: str | None) -> N
 
 def reproduces(finding: Finding, make_target: MakeTarget, release: str | None = None) -> bool:
     """Whether the finding's own trace still shows it, by the rules of `release`."""
-    outcome = run_trace(finding.trace(), make_target, Options(audit_every=1, release=release))
+    outcome = run_trace(finding.trace(), make_target, _passing(finding, release))
     return any(finding.fits(difference) for difference in outcome.differences)
