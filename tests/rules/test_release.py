@@ -157,3 +157,30 @@ def test_law_of_padding_says_what_the_real_scheduler_does(case):
     cut = cut_padding(case, config.facts(case).charged)
 
     assert ("AssertionError out of schedule()" if cut else "both end") == resumed.two_resumed(config.build(case))
+
+
+#: architectures of DFlash drafters that have a speculator of their own, and what their config.json holds beside
+ARCHITECTURES = {
+    "Qwen3XPressModel": {},
+    "LiLiCorrDraftModel": {"lilicorr_candidate_topk": 4},
+    "DFlash2DraftModel": {"selector_top_k": 4},
+    "DFlash2BeamDraftModel": {"selector_top_k": 4},
+}
+
+
+@pytest.mark.parametrize("drafts", [1, 8])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_dflash_architecture_is_a_row_of_the_table(monkeypatch, name, drafts):
+    """One row for all: facts, rows of the pass, the buffers that it must fit."""
+    pair = config.MODELS["dflash"]
+    options = {**pair.drafter["dflash_config"], **ARCHITECTURES[name]}
+    drafter = {**pair.drafter, "architectures": [name], "dflash_config": options, **ARCHITECTURES[name]}
+    monkeypatch.setitem(config.MODELS, "dflash", config.Models(pair.target, drafter))
+    config._drafter.cache_clear()
+    case = Case(method="dflash", drafts=drafts, budget=2048, seqs=256)
+    release = Release(config.facts, {place: kept.PLACES[place] for place in kept.PLACES if place.startswith("v2_")})
+    found = rules_level.compare(case, release)
+    made = type(kept.v2_drafter(config.build(case))).__name__
+    config._drafter.cache_clear()
+
+    assert ([], True) == (found, made != "DFlashSpeculator")
