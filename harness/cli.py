@@ -365,6 +365,54 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     sys.exit(1)
 
 
+@cli.command("bisect")
+@trace_argument
+@click.option("--releases", metavar="R,...", help="Which of the releases at hand; default all.")
+def bisect_command(trace: Path, releases: str | None) -> None:
+    """In which releases does a trace diverge, and which is the first?"""
+    from harness import first_bad
+
+    _read(trace)
+    here = first_bad.at_hand()
+    wanted = [name.strip() for name in releases.split(",")] if releases else here
+    absent = [name for name in wanted if name not in here]
+    if absent:
+        raise TargetError(
+            f"not at hand: {', '.join(absent)}; slotcheck releases fetch brings them, at hand: {', '.join(here)}"
+        )
+    rows = []
+    for release in wanted:
+        rows.append(first_bad.row(release, trace))
+        mark = {None: "cannot run", True: "diverges", False: "agrees"}[rows[-1].bad]
+        console().print(f"{release:10} {mark:10} {rows[-1].text if rows[-1].bad is not False else ''}".rstrip())
+    console().print(first_bad.first(rows))
+    sys.exit(1 if any(row.bad for row in rows) else 0 if any(row.bad is False for row in rows) else EXIT_INCONCLUSIVE)
+
+
+@cli.command("gate")
+@click.option("--from", "older", required=True, metavar="RELEASE", help="The release that is in use.")
+@click.option("--to", "newer", required=True, metavar="RELEASE|FOLDER", help="The one to move to.")
+@click.option("--budget", type=Duration(), default=60.0, help="How long to look; default 60s.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True, help="Where pages go."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def gate_command(older: str, newer: str, budget: float, seed: int, out: Path, as_json: bool) -> None:
+    """May we move from one release to another? Writes gate.md, gate.json and gate.xml (JUnit)."""
+    from harness import gate, job
+
+    talk = console(stderr=as_json)
+    job.prepare_out(out)
+    talk.print(f"importing vLLM {older} and {newer} ...")
+    found = gate.run(older, newer, seconds=budget, seed=seed, out=out)
+    tracefile.write_text(out / "gate.md", gate.markdown(found))
+    tracefile.write_text(out / "gate.json", tracefile.json_text(found.data()))
+    tracefile.write_text(out / "gate.xml", gate.junit(found))
+    click.echo(tracefile.json_text(found.data()) if as_json else gate.markdown(found), nl=False)
+    sys.exit(0 if found.passed else 1)
+
+
 @cli.command("canary")
 @release_option
 @target_option

@@ -19,6 +19,7 @@ from harness.reach import Reach
 from harness.replay import MakeTarget, Options, Outcome, new_replay
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
+from oracle.releases import Choices
 from oracle.setting import Setting
 from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Call, Drained, NamedAudit, Observation, methods_of
 
@@ -31,8 +32,8 @@ Asked = tuple[int, str, tuple[Any, ...], Any]
 class Recorder(Allocator):
     """The oracle, which notes each call with its answer."""
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
+    def __init__(self, setting: Setting, choices: Choices | None = None) -> None:
+        super().__init__(setting, choices)
         self.step = 0
         self.asked: list[Asked] = []
 
@@ -107,10 +108,10 @@ def applies(options: Options) -> bool:
     return not options.keep_entries and options.aspects.issuperset(ASPECTS)
 
 
-def predict(data: bytes, profile: str, options: Options) -> Prediction:
-    """Run packed bytes on the oracle alone."""
+def predict(data: bytes, profile: str, options: Options, choices: Choices | None = None) -> Prediction:
+    """Run packed bytes on the oracle alone. `choices`: in place of those of the release (caching off)."""
     setting, stream = options.open(data, profile)
-    oracle = CachingRecorder(setting) if setting.enable_caching else Recorder(setting)
+    oracle = CachingRecorder(setting) if setting.enable_caching else Recorder(setting, choices)
     replay = new_replay(setting, None, options, oracle=oracle)
     ledger = replay.ledger
     while not replay.over:
@@ -154,6 +155,14 @@ def _same(expected: object, observed: object, step: int) -> bool:
         return False
     named = isinstance(expected, NamedAudit) and cached_compare.named(expected, observed, ASPECTS, step) is not None
     return not named and compare.audits(expected, observed, ASPECTS, step) is None
+
+
+def compared(data: bytes, profile: str, make_target: MakeTarget, options: Options) -> Outcome:
+    """What a target makes of packed bytes: in two passes, and in lockstep where an answer is another one."""
+    prediction = predict(data, profile, options)
+    if play(prediction, make_target) is None:
+        return prediction.outcome
+    return lockstep(data, profile, make_target, options)
 
 
 def lockstep(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from oracle.breakdown import Breakdown
 from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink
 from oracle.pool import Pool
+from oracle.releases import Choices
 from oracle.reservation import Positional, Work, rules_of, work_of
 from oracle.setting import Setting
 from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Rows
@@ -20,12 +21,12 @@ NOTHING_TO_DO = "error:ValueError"
 class Allocator:
     """Predicts what a manager with caching off does: rows, counts, order."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, choices: Choices | None = None) -> None:
         self.setting = setting
         self.max_model_len = setting.max_model_len
         self.watermark_blocks = setting.watermark_blocks
         self.rules: list[Positional] = rules_of(setting)
-        self.choices = setting.choices
+        self.choices = choices or setting.choices
         self.pool = Pool(setting.num_blocks, self.choices.freed_to_front)
         for group in setting.groups:
             if isinstance(group, Sink):

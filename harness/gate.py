@@ -1,0 +1,257 @@
+"""May we move from one release to another? The same traces on both, each beside the oracle by its own rules.
+
+Every difference is sorted: **regression** (new, and the older release did it right), **fixed** (the older one's,
+gone), **intended** (the rules say so: a row of the table, with its reference), **declared** (a finding), **unknown**
+(both have it, or the rules of the newer one are not confirmed). Then interface drift: parameters and fields that the
+project uses. Caching is off: its rules are specified for one release.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field
+
+from harness.passes import Asked, predict
+from harness.replay import Options
+from harness.side import Side
+from harness.worker import EXAMPLES
+from oracle.releases import Choices, Rule, choices_of, confirmed, in_force
+from strategies.traces import draw
+
+#: what the shards of a gate have, in turn
+TURNS = ("scheduler", "scheduler", "scheduler", "hostile")
+#: regressions that are shrunk and reported
+MOST_REPORTS = 8
+ALONE = Options(aspects=frozenset(), memory=False)
+
+
+@define
+class Sorted:
+    """What a gate found. Counters hold traces, by fingerprint, finding or rule."""
+
+    older: str
+    newer: str
+    seed: int = 0
+    shards: int = 0
+    traces: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    regressions: Counter[str] = field(factory=Counter)
+    unknown: Counter[str] = field(factory=Counter)
+    fixed: Counter[str] = field(factory=Counter)
+    intended: Counter[str] = field(factory=Counter)
+    declared: Counter[str] = field(factory=Counter)
+    reports: dict[str, str] = field(factory=dict)
+    """Fingerprint of a regression -> its report folder, beside the page."""
+    tree: str = ""
+    """The folder that the newer one was imported from, if it is no release at hand."""
+    drift: list[tuple[str, str, str]] = field(factory=list)
+    """Name, what the older one has that the newer one has not, and the other way round."""
+
+    @property
+    def passed(self) -> bool:
+        """Nothing stands in the way of the newer release."""
+        return not self.regressions and not self.unknown
+
+    @property
+    def changed(self) -> list[tuple[Rule | None, Rule]]:
+        """The rows of the table that are not the same in both: the older one's, the newer one's."""
+        before, after = in_force(self.older), in_force(self.newer)
+        return [(before.get(name), rule) for name, rule in after.items() if before.get(name) != rule]
+
+    def data(self) -> dict[str, Any]:
+        """The object of `--json`."""
+        return {
+            "from": self.older,
+            "to": self.newer,
+            "tree": self.tree,
+            "passed": self.passed,
+            "seed": self.seed,
+            "traces": self.traces,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "regressions": dict(sorted(self.regressions.items())),
+            "unknown": dict(sorted(self.unknown.items())),
+            "fixed": dict(sorted(self.fixed.items())),
+            "intended": dict(sorted(self.intended.items())),
+            "declared": dict(sorted(self.declared.items())),
+            "reports": dict(sorted(self.reports.items())),
+            "drift": [{"name": name, "gone": gone, "new": new} for name, gone, new in self.drift],
+        }
+
+
+def run(
+    older: str, newer: str, *, seconds: float, seed: int, out: Path, show: Callable[[Sorted], object] = lambda now: None
+) -> Sorted:
+    """Compare two releases for a while. TargetError when one cannot be imported."""
+    start = time.monotonic()
+    sides = [Side(older, older), Side(newer, older)]
+    try:
+        first, second = [str(side.start()["release"]) for side in sides]
+        found = Sorted(first, second, seed=seed, tree="" if newer == second else newer)
+        examples: dict[str, tuple[bytes, str]] = {}
+        while found.shards == 0 or time.monotonic() - start < seconds:
+            _one_shard(found, sides, examples)
+            show(found)
+        for name, (data, profile) in list(examples.items())[:MOST_REPORTS]:
+            folder = re.sub(r"\W+", "-", name)
+            sides[1].ask({"report": True, "data": data.hex(), "profile": profile, "out": str(out / folder)})
+            found.reports[name] = folder
+        for side in sides:
+            side.send({"interface": True})
+        found.drift = drift(*[side.take() for side in sides])
+    finally:
+        for side in sides:
+            side.close()
+    found.seconds = time.monotonic() - start
+    return found
+
+
+def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes, str]]) -> None:
+    """The next traces on both sides at once, and on the oracle with both sets of rules meanwhile."""
+    number, profile = found.shards, TURNS[found.shards % len(TURNS)]
+    question = {"shard": number, "seed": found.seed, "examples": EXAMPLES, "profile": profile}
+    for side in sides:
+        side.send(question)
+    drawn: list[bytes] = []
+    draw(found.seed, number, EXAMPLES, drawn.append)
+    for data in drawn:
+        found.intended.update(responsible(data, profile, found.older, found.newer))
+    answers = [side.take() for side in sides]
+    found.shards += 1
+    found.traces += answers[1]["traces"]
+    found.steps += answers[1]["steps"]
+    before, after = ({seen["place"]: seen for seen in answer["seen"]} for answer in answers)
+    for place in sorted({*before, *after}):
+        _sort(found, before.get(place, _NOTHING), after.get(place, _NOTHING))
+        for name in after.get(place, _NOTHING)["new"]:
+            if name in found.regressions:
+                examples.setdefault(name, (drawn[place], profile))
+
+
+_NOTHING: dict[str, Any] = {"new": [], "declared": []}
+
+
+def _sort(found: Sorted, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Sort what one trace showed on the two releases."""
+    for name in after["new"]:
+        kind = found.regressions if confirmed(found.newer) and name not in before["new"] else found.unknown
+        kind[name] += 1
+    if not after["new"]:
+        gone = [name for name in before["declared"] if name not in after["declared"]]
+        found.fixed.update([*before["new"], *gone])
+    found.declared.update(after["declared"])
+
+
+def _alone(data: bytes, profile: str, release: str, limits: str, choices: Choices) -> list[Asked]:
+    return predict(data, profile, evolve(ALONE, release=release, limits=limits), choices).asked
+
+
+def responsible(data: bytes, profile: str, older: str, newer: str) -> list[str]:
+    """The rules that make the oracle answer one trace otherwise for the newer release; each is taken alone."""
+    ours, theirs = choices_of(older), choices_of(newer)
+    changed = [
+        (rule.name, rule.decides)
+        for rule in in_force(newer).values()
+        if rule.decides is not None and getattr(ours, rule.decides[0]) != getattr(theirs, rule.decides[0])
+    ]
+    if not changed:
+        return []
+    before = _alone(data, profile, newer, older, ours)
+    return [
+        name
+        for name, (field_name, value) in changed
+        if _alone(data, profile, newer, older, evolve(ours, **{field_name: value})) != before
+    ]
+
+
+def drift(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[tuple[str, str, str]]:
+    """Parameters and fields that one of two interfaces has alone."""
+    rows = []
+    for name in sorted({*before, *after}):
+        if name not in after or name not in before:
+            rows.append((name, "all of it" if name not in after else "", "all of it" if name not in before else ""))
+            continue
+        gone = [part for part in before[name] if part not in after[name]]
+        new = [part for part in after[name] if part not in before[name]]
+        if gone or new:
+            rows.append((name, ", ".join(gone), ", ".join(new)))
+    return rows
+
+
+# -------------------------------------------------------------------------------------------------------- pages
+
+
+def _section(title: str, counts: Counter[str], none: str) -> list[str]:
+    lines = [f"## {title}", ""]
+    if not counts:
+        return [*lines, none, ""]
+    rows = [f"| {name} | {count:,} |" for name, count in sorted(counts.items())]
+    return [*lines, "| what | traces |", "| --- | --- |", *rows, ""]
+
+
+def markdown(found: Sorted) -> str:
+    """The page."""
+    verdict = (
+        "Nothing stands in the way." if found.passed else "**Not yet:** there are regressions or unknown differences."
+    )
+    size = f"{found.traces:,} traces, {found.steps:,} steps on both releases (seed {found.seed})"
+    lines = [
+        f"# vLLM {found.older} to {found.newer}{f' in {found.tree}' if found.tree else ''}: KV-cache slot allocation",
+        "",
+        f"{verdict} {size}, manager level, caching off, kinds and fields that both have.",
+        "",
+        *_section("Regressions", found.regressions, "None."),
+        *[f"- `{name}`: {folder}/report.md" for name, folder in sorted(found.reports.items())],
+        *([""] if found.reports else []),
+        *_section("Unknown", found.unknown, "None."),
+        *_section("Fixed", found.fixed, "Nothing that these traces met."),
+        *_section("Declared findings met on the newer release", found.declared, "None."),
+        "## Rules that changed on purpose",
+        "",
+    ]
+    if found.changed:
+        lines += ["| rule | before | now | upstream | traces that show it |", "| --- | --- | --- | --- | --- |"]
+        for old, rule in found.changed:
+            seen = f"{found.intended[rule.name]:,}" if rule.decides is not None else "not compared here"
+            before = old.value if old else "-"
+            lines.append(f"| {rule.name} ({rule.spec}) | {before} | {rule.value} | {rule.reference} | {seen} |")
+    else:
+        lines.append("None in the table.")
+    lines += ["", "## Interface", ""]
+    if found.drift:
+        lines += ["| name | gone | new |", "| --- | --- | --- |"]
+        lines += [f"| `{name}` | {_code(gone)} | {_code(new)} |" for name, gone, new in found.drift]
+    else:
+        lines.append("What the project uses is the same.")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def junit(found: Sorted) -> str:
+    """One test case a difference that stands in the way, and one for the rest."""
+    from xml.etree import ElementTree as ET
+
+    bad = [("regression", name, count) for name, count in sorted(found.regressions.items())]
+    bad += [("unknown", name, count) for name, count in sorted(found.unknown.items())]
+    suite = ET.Element(
+        "testsuite",
+        name=f"slotcheck gate {found.older} to {found.newer}",
+        tests=str(len(bad) + 1),
+        failures=str(len(bad)),
+        time=f"{found.seconds:.1f}",
+    )
+    ET.SubElement(suite, "testcase", classname="gate", name=f"{found.traces} traces")
+    for kind, name, count in bad:
+        case = ET.SubElement(suite, "testcase", classname=f"gate.{kind}", name=name)
+        ET.SubElement(case, "failure", message=f"{kind} in {count} trace(s)").text = found.reports.get(name, "")
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"

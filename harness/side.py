@@ -1,0 +1,179 @@
+"""One release in a process of its own: two releases cannot be imported into one.
+
+`Side` starts it and asks; `main` is what runs there (`python -m harness.side RELEASE`). Questions and answers are lines
+of JSON, one object each. What vLLM prints goes to the error stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from harness.targets.compat import TargetError
+
+Answer = dict[str, Any]
+
+
+class Side:
+    """A release that answers. TargetError when it cannot be imported, or ends."""
+
+    def __init__(self, release: str | None, limits: str | None = None) -> None:
+        self.name = release or "installed"
+        command = [sys.executable, "-m", "harness.side", release or "", limits or ""]
+        root = str(Path(__file__).parents[1])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.release = ""
+
+    def start(self) -> Answer:
+        """Wait until it is imported; the release that it is."""
+        answer = self.take()
+        self.release = answer["release"]
+        return answer
+
+    def send(self, question: Answer) -> None:
+        """Ask, and go on; `take` waits for the answer."""
+        stream: TextIO = self.process.stdin  # type: ignore[assignment]
+        try:
+            stream.write(json.dumps(question) + "\n")
+            stream.flush()
+        except BrokenPipeError:
+            raise TargetError(f"the process of release {self.name} has ended") from None
+
+    def take(self) -> Answer:
+        """The next answer."""
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            raise TargetError(f"the process of release {self.name} has ended with status {self.process.wait()}")
+        answer: Answer = json.loads(line)
+        if "error" in answer:
+            raise TargetError(answer["error"])
+        return answer
+
+    def ask(self, question: Answer) -> Answer:
+        """Ask and wait."""
+        self.send(question)
+        return self.take()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+
+
+# --------------------------------------------------------------------------------------------- in that process
+
+
+class _Answers:
+    """What the process does."""
+
+    def __init__(self, release: str, limits: str | None) -> None:
+        from harness import findings
+        from harness.replay import Options
+        from harness.targets.loader import load_target
+
+        self.make_target = load_target(None)
+        self.declared = findings.Declared(findings.load(), release)
+        self.options = Options(declared=self.declared, release=release, limits=limits)
+
+    def shard(self, question: Answer) -> Answer:
+        """Run the traces of one shard; those in which something was seen, with their place in it."""
+        from harness import passes
+        from strategies.traces import draw
+
+        seen: list[Answer] = []
+        drawn: list[bytes] = []
+        draw(question["seed"], question["shard"], question["examples"], drawn.append)
+        steps = 0
+        for place, data in enumerate(drawn):
+            outcome = passes.compared(data, question["profile"], self.make_target, self.options)
+            steps += outcome.steps
+            if outcome.declared or outcome.differences:
+                seen.append({"place": place, **self._seen(outcome.declared, outcome.differences)})
+        return {"traces": len(drawn), "steps": steps, "seen": seen}
+
+    def _seen(self, declared: list[Any], new: list[Any]) -> Answer:
+        findings = [finding.name for finding in map(self.declared.explain, declared) if finding is not None]
+        return {"declared": sorted(set(findings)), "new": sorted({difference.fingerprint for difference in new})}
+
+    def replay(self, question: Answer) -> Answer:
+        """Run one trace file."""
+        from attrs import evolve
+
+        from harness import tracefile
+        from harness.replay import run_trace
+
+        trace = tracefile.read(Path(question["replay"]))
+        try:
+            outcome = run_trace(trace, self.make_target, evolve(self.options, audit_every=1))
+        except TargetError as error:
+            return {"cannot": str(error)}
+        return self._seen(outcome.declared, outcome.differences)
+
+    def report(self, question: Answer) -> Answer:
+        """Make a trace that shows a difference minimal and write its report folder."""
+        from harness import passes
+        from harness.report import folder
+        from harness.shrink import shrink
+
+        data, profile = bytes.fromhex(question["data"]), question["profile"]
+        outcome = passes.compared(data, profile, self.make_target, self.options)
+        small = shrink(outcome.trace, outcome.differences[0], self.make_target, self.options)
+        folder.write_report(Path(question["out"]), small, self.options.release, self.make_target)
+        return {"operations": len(small.trace.operations), "fingerprint": small.difference.fingerprint}
+
+    def interface(self, question: Answer) -> Answer:
+        """What the project uses of the release, by name."""
+        from harness.targets import interface
+
+        return interface.used()
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(answer: Answer) -> None:
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    from harness import store
+    from oracle.errors import SlotcheckError
+
+    try:
+        release = store.choose(sys.argv[1] or None)
+        answers = _Answers(release or "", sys.argv[2] or None)
+    except SlotcheckError as error:
+        say({"error": str(error)})
+        return
+    say({"release": release})
+    kinds: dict[str, Callable[[Answer], Answer]] = {
+        "shard": answers.shard,
+        "replay": answers.replay,
+        "report": answers.report,
+        "interface": answers.interface,
+    }
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            say(next(answer for name, answer in kinds.items() if name in question)(question))
+        except SlotcheckError as error:
+            say({"error": str(error)})
+
+
+if __name__ == "__main__":
+    main()
