@@ -21,7 +21,7 @@ from harness.passes import Asked, predict
 from harness.replay import Options
 from harness.side import Side
 from harness.worker import EXAMPLES
-from oracle.releases import Choices, Rule, choices_of, confirmed, in_force
+from oracle.releases import OF_TRACES, Choices, Rule, choices_of, confirmed, in_force
 from strategies.traces import draw
 
 #: what the shards of a gate have, in turn
@@ -159,7 +159,9 @@ def responsible(data: bytes, profile: str, older: str, newer: str) -> list[str]:
     changed = [
         (rule.name, rule.decides)
         for rule in in_force(newer).values()
-        if rule.decides is not None and getattr(ours, rule.decides[0]) != getattr(theirs, rule.decides[0])
+        if rule.decides is not None
+        and rule.decides[0] not in OF_TRACES
+        and getattr(ours, rule.decides[0]) != getattr(theirs, rule.decides[0])
     ]
     if not changed:
         return []
@@ -219,7 +221,8 @@ def markdown(found: Sorted) -> str:
     if found.changed:
         lines += ["| rule | before | now | upstream | traces that show it |", "| --- | --- | --- | --- | --- |"]
         for old, rule in found.changed:
-            seen = f"{found.intended[rule.name]:,}" if rule.decides is not None else "not compared here"
+            compared = rule.decides is not None and rule.decides[0] not in OF_TRACES
+            seen = f"{found.intended[rule.name]:,}" if compared else "not compared here"
             before = old.value if old else "-"
             lines.append(f"| {rule.name} ({rule.spec}) | {before} | {rule.value} | {rule.reference} | {seen} |")
     else:

@@ -261,6 +261,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+#: choices that say what a trace may have; the others decide answers
+OF_TRACES = frozenset({"sharded", "rings", "retained", "checkpoints"})
+
+
 def in_force(release: str) -> dict[str, Rule]:
     """The row of each rule that a release has, by the rule's name. A release between two of the table has the older."""
     version = Version(release.partition("+")[0])
