@@ -159,7 +159,7 @@ def run(
 ) -> None:
     """The main job: generate traces, compare, shrink, report."""
     from harness import job
-    from harness.targets.loader import load_target
+    from harness.targets.loader import load_target, upstream
 
     _check_level(level, target)
     talk = console(stderr=as_json)
@@ -184,6 +184,7 @@ def run(
         make_target=make_target,
         declared=declared,
         hang_seconds=hang,
+        control=upstream(make_target),
     )
     with progress(talk, wanted.steps, wanted.seconds) as show:
         report = job.run(wanted, show)

@@ -153,6 +153,9 @@ def _differences(report: Report) -> Table:
     table = _table("differences", show_header=True)
     for name in ("times", "operations", "fingerprint", "expected", "observed"):
         table.add_column(name, justify="right" if name in ("times", "operations") else "left", overflow="fold")
+    compared = report.job.control is not None
+    if compared:
+        table.add_column("upstream")
     for reported in report.differences:
         difference = reported.shrunk.difference
         table.add_row(
@@ -161,5 +164,6 @@ def _differences(report: Report) -> Table:
             escape(difference.fingerprint) + f" and {len(reported.also)} more" * bool(reported.also),
             escape(difference.expected),
             escape(difference.observed),
+            *(["the same" if reported.shared else "agrees"] if compared else []),
         )
     return table

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from harness import canary, findings, tracefile
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.forks import in_a_fork
 from harness.reach import minima
-from harness.replay import MakeTarget, Options
+from harness.replay import MakeTarget, Options, run_trace
 from harness.report.folder import Seen, also_names, write_report
-from harness.shrink import Shrunk, defect_of, rank
+from harness.shrink import Shrunk, defect_of, rank, same_defect
 from harness.worker import Found
 from oracle.errors import SlotcheckError
 from oracle.releases import confirmed
@@ -41,16 +41,22 @@ class Job:
     make_target: MakeTarget
     declared: findings.Declared | None
     hang_seconds: float
+    control: MakeTarget | None = None
+    """Upstream's manager, where the target is somebody else's: which differences do both have?"""
 
 
 @frozen
 class Reported:
-    """One defect: its simplest trace, how often it was met, its folder, and what else it showed as."""
+    """One defect: its simplest trace, how often it was met, its folder, and what else it showed as.
+
+    shared: whether upstream shows it on that trace too; None where the target is upstream's.
+    """
 
     shrunk: Shrunk
     count: int
     folder: Path
     also: tuple[Seen, ...] = ()
+    shared: bool | None = None
 
 
 @define
@@ -103,6 +109,7 @@ class Report:
                     "minimal": reported.shrunk.minimal,
                     "count": reported.count,
                     "trace": str(reported.folder / "trace.json"),
+                    **({} if reported.shared is None else {"upstream": reported.shared}),
                     "also": [
                         {
                             "fingerprint": one.shrunk.difference.fingerprint,
@@ -205,7 +212,24 @@ def _shrink_all(report: Report, plan: Plan) -> None:
         folder = report.job.out / re.sub("[/ :]", "-", first.shrunk.difference.fingerprint)
         write_report(folder, first.shrunk, report.job.release, report.job.make_target, also)
         count = sum(one.count for one in known.values()) + rest[defect]
-        report.differences.append(Reported(first.shrunk, count, folder, tuple(also)))
+        shared = _shared(report.job, first.shrunk, plan)
+        report.differences.append(Reported(first.shrunk, count, folder, tuple(also), shared))
+
+
+def _shared(job: Job, shrunk: Shrunk, plan: Plan) -> bool | None:
+    """Whether upstream shows a defect of the target, too."""
+    control = job.control
+    if control is None:
+        return None
+    options = evolve(plan.options, audit_every=1)
+
+    def shows() -> bool:
+        return any(
+            same_defect(shrunk.difference, found) for found in run_trace(shrunk.trace, control, options).differences
+        )
+
+    answer, _ = in_a_fork(shows, job.hang_seconds)
+    return bool(answer)
 
 
 def in_turn(found: Mapping[str, Found]) -> list[str]:

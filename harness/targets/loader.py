@@ -46,6 +46,11 @@ def manager_of(setting: Setting, manager_class: Any = None) -> Target:
     return kind(setting, manager_class)
 
 
+def upstream(make_target: MakeTarget) -> MakeTarget | None:
+    """The installed release's manager as a control, where the target is another one."""
+    return None if make_target is Manager or "vllm" not in sys.modules else Manager
+
+
 def _import(spec: str) -> Any:
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:

@@ -131,3 +131,15 @@ class Manager(KVCacheManager):
         named["num_lookahead_tokens"] = 0
         return super().allocate_slots(request, num_new_tokens, *arguments, **named)
 """
+
+
+def test_a_fork_beside_upstream(vllm):
+    """The example of docs/forks.md: both defects, and upstream has neither."""
+    result = vllm("run", "--target", "tests.real.fork:Manager", "--steps", 3000, "--json")
+    seen = {
+        found["fingerprint"].partition("/")[2]: found["upstream"] for found in json.loads(result.out)["differences"]
+    }
+
+    assert 1 == result.status
+    assert {"free/pool/A2/more", "nulls/full_attention/A14/more/first"} <= seen.keys()
+    assert {False} == set(seen.values())
