@@ -194,6 +194,12 @@ def read_setting(
     cross = any(isinstance(group, CrossAttention) for group in groups)
     encoder = 1 + reader.below(20)
     dcp = 2 if "sharded" in features and not any(g.recycles and g.dcp_sharded for g in groups) else 1
+    if (
+        limits is not None
+        and choices.sharded == "all"
+        and not all(g.positional or isinstance(g, Mamba) for g in groups)
+    ):
+        dcp = 1  # the release may not shard what the other one always does
     limit = None if "unset_cap" in features and reader.below(3) == 0 else depth * batched
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
     retention = (None, 0)[reader.below(2)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.v1.core.block_pool import BlockPool
-from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.block_pool import BlockPool  # noqa: TID253  # a fork is imported by name, after vLLM
+from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: TID253
 
 
 class Pool(BlockPool):
