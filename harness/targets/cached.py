@@ -79,15 +79,20 @@ class CachingManager(Manager):
             self.nodes.setdefault(int.from_bytes(block_hash, "big") & ((1 << 64) - 1), node)
         stub.block_hashes.extend(new)
 
-    def lookup(self, query: Query) -> Hit:
+    def look_up(self, query: Query) -> Any:
+        """The bare lookup: blocks, tokens, junction; nothing observed."""
         nobody = query.request < 0
         stub = CachedRequest("nobody", query.content) if nobody else self._stub(query.request, query.content)
         stub.skip_reading_prefix_cache = query.skip
         self._know(stub, query.tokens)
         more = {} if query.bound == query.tokens - 1 else {"max_cache_hit_length": query.bound}
-        blocks, tokens, junction = self.manager.get_computed_blocks(stub, **more)
-        if query.request >= 0:
-            self.found[query.request] = blocks
+        found = self.manager.get_computed_blocks(stub, **more)
+        if not nobody:
+            self.found[query.request] = found[0]
+        return found
+
+    def lookup(self, query: Query) -> Hit:
+        blocks, tokens, junction = self.look_up(query)
         return Hit(tokens, junction, tuple([tuple(map(BLOCK_ID, group)) for group in blocks.blocks]))
 
     def cut(self, request: int, tokens: int) -> None:
@@ -117,7 +122,8 @@ class CachingManager(Manager):
             **more,
         )
 
-    def publish(self, call: Call, tokens: int) -> Observation:
+    def name(self, call: Call, tokens: int) -> None:
+        """The bare publication."""
         assert call.content is not None
         stub = self._stub(call.request, call.content)
         stub.num_computed_tokens = call.computed
@@ -126,6 +132,9 @@ class CachingManager(Manager):
         stub.shared_prefix_boundary = call.junction
         self._know(stub, call.tokens)
         self.manager.cache_blocks(stub, tokens)
+
+    def publish(self, call: Call, tokens: int) -> Observation:
+        self.name(call, tokens)
         return Observation(DONE, self.nothing, self._rows(call.request), self._free())
 
     # ------------------------------------------------------------------------------------------ other
