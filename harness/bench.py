@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from harness import cached_bench
+from harness import cached_bench, workload_bench
 from harness.findings import Declared, load
 from harness.replay import Options, Replay
 from harness.targets.compat import import_vllm, installed_release
@@ -255,8 +255,13 @@ def measure() -> dict[str, Any]:
 
 def main() -> None:
     """Print the table, keep it as JSON."""
-    figures = measure()
-    wanted = {"checked_over_bare": 0.35, "checked_over_state_machine": 3.0, "caching_checked_over_bare": 0.3}
+    figures = measure() | workload_bench.measure()
+    wanted = {
+        "checked_over_bare": 0.35,
+        "checked_over_state_machine": 3.0,
+        "caching_checked_over_bare": 0.3,
+        "scheduler_checked_over_bare": 0.5,
+    }
     for name, value in figures.items():
         note = f"   (at least {wanted[name]})" if name in wanted else ""
         print(f"{name:34} {value:>12}{note}")  # noqa: T201  # what this module is run for

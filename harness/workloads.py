@@ -48,8 +48,9 @@ from oracle.workload import (
 
 #: a token that stops a request; what is sampled otherwise counts from FIRST_TOKEN
 STOP, FIRST_TOKEN, TOKENS = 1, 2, 100
-#: how often the waiting requests are looked at too (operations)
-EVERYTHING_EVERY = 8
+#: how often the state of the requests is looked at, and that of the waiting ones too (operations): the asks of the next
+#: step show most of it
+STATES_EVERY, EVERYTHING_EVERY = 3, 9
 #: which rule decides a part of an ask
 ASK_RULES = {
     "request": "S2",
@@ -416,6 +417,8 @@ class Run:
     def _situation(self) -> None:
         """State of every request that runs, now and then of all; with the laws of certainty."""
         everything = self.index % EVERYTHING_EVERY == 0 or self.options.keep_entries
+        if self.index % STATES_EVERY and not everything:
+            return
         seen = self.target.situation(everything)
         self.laws.settled(seen, sum([1 for one in self.flights if one.tokens]))
         if not self.options.predict:

@@ -263,8 +263,16 @@ class Scheduler:
         return self.steps[-1][1]
 
     def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
-        vllm = modules()
         self.events = []
+        return [
+            (int(one.request_id), tuple(one.new_token_ids), "" if one.finish_reason is None else str(one.finish_reason))
+            for outputs in self._update(returned, proposed).values()
+            for one in outputs.outputs
+        ]
+
+    def _update(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> Any:
+        """What the engine core does with a step's output: the tokens, then the drafts of the next step."""
+        vllm = modules()
         out, _ = self.steps.pop(0)
         names = list(out.num_scheduled_tokens)
         runner = vllm.output(
@@ -276,11 +284,7 @@ class Scheduler:
         if proposed is not None and names:
             made = [[TOKEN] * proposed.get(int(name), 0) for name in names]
             self.scheduler.update_draft_token_ids(vllm.drafts(names, made))
-        return [
-            (int(one.request_id), tuple(one.new_token_ids), "" if one.finish_reason is None else str(one.finish_reason))
-            for outputs in results.values()
-            for one in outputs.outputs
-        ]
+        return results
 
     def abort(self, request: int) -> bool:
         self.events = []
@@ -321,6 +325,19 @@ class Scheduler:
             request.num_preemptions,
             request.is_prefill_chunk,
         )
+
+
+class Bare(Scheduler):
+    """The same without the spy and with nothing observed: what the harness costs is measured against it."""
+
+    def _spy(self) -> None:
+        self.queue = self.scheduler.kv_cache_manager.block_pool.free_block_queue
+
+    def schedule(self) -> Any:
+        self.steps.append((self.scheduler.schedule(), {}))
+
+    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> Any:
+        self._update(returned, proposed)
 
 
 def planned(out: Any) -> Planned:
