@@ -36,6 +36,7 @@ MINIMA: dict[str, int] = {
     "draft accepted": 20,
     "all drafts accepted": 20,
     "drafts skipped": 20,
+    "draft table": 10,
     "padded newcomer": 1,
     "ended inside drafts": 5,
     "finished by stop": 5,

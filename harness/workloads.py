@@ -555,6 +555,7 @@ def count_step(
         return
     total = sum(tokens for _, tokens in planned.tokens)
     reach["full step"] += total == setting.budget
+    reach["draft table"] += setting.draft_counts is not None
     reach["drafts verified"] += len(planned.drafts)
     newcomers = {name for name, *_ in planned.new}
     reach["padded newcomer"] += any(name in newcomers for name, _ in planned.drafts)

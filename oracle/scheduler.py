@@ -13,6 +13,7 @@ from collections.abc import Callable
 from attrs import define
 
 from oracle.align_split import Align, split
+from oracle.methods import draft_counts
 from oracle.trace import GRANTED, Call, Observation, Rows
 from oracle.workload import (
     LENGTH,
@@ -87,6 +88,8 @@ class Scheduler:
         self.active = facts.active or setting.max_num_seqs
         self.drafts, self.lookahead, self.charged = facts.drafts, facts.lookahead, facts.charged
         self.ahead = facts.prefill_lookahead
+        ranges = setting.draft_counts
+        self.table = None if ranges is None else draft_counts(ranges, self.drafts, setting.max_num_seqs)
         self.second_runner = facts.runner == "V2"
         self.can_skip = self.lookahead > 0 and self.second_runner
         self.overlap = setting.in_flight_depth > 1
@@ -243,7 +246,13 @@ class Scheduler:
     def _size(self, request: Request, comp: int, step: _Step, threshold: int) -> tuple[int, bool]:
         """S9, S21: tokens of an admitted part, and whether it is padded with placeholder drafts; -1: the pass ends."""
         room, new, padded = step.room(), request.n - comp, False
-        pads = self.drafts > 0 and new == 1 and not step.chunk_ran and (bool(step.cached) or comp > 0)
+        pads = (
+            self.drafts > 0
+            and self.table is None
+            and new == 1
+            and not step.chunk_ran
+            and (bool(step.cached) or comp > 0)
+        )
         if pads and comp + 1 + self.drafts + 1 <= self.limit:
             new, padded = 1 + self.drafts, True
             if new > room:
@@ -281,9 +290,13 @@ class Scheduler:
             (),
         )
 
+    def proposals(self, scheduled: int) -> int:
+        """S24: drafts of the next step, by the number of requests in this one where there is a table."""
+        return self.drafts if self.table is None or not scheduled else self.table[scheduled - 1]
+
     def _advance(self, step: _Step) -> None:
         """S11, S30: optimistic; corrected when the output is back."""
-        proposals = self.drafts
+        proposals = self.proposals(len(step.tokens))
         for request, new in step.tokens.items():
             request.comp += new
             request.fl += new
@@ -472,6 +485,6 @@ class _Step:
             sorted(scheduler.preempted),
             sorted(scheduler.finished),
             (),
-            scheduler.drafts,
+            scheduler.proposals(len(self.tokens)),
             self.skip_drafts(),
         )

@@ -15,6 +15,7 @@ from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts, p
 from oracle.errors import SettingError
 from oracle.groups import MOST, CrossAttention, Mamba, at_least, one_of
 from oracle.laws import blocks_for_one
+from oracle.methods import draft_counts
 from oracle.setting import Setting
 from oracle.trace import Call, Difference, Observation, Rows
 
@@ -38,7 +39,7 @@ class SchedulerSetting(Setting):
     max_num_batched_tokens: B, rows of a step. max_num_scheduled_tokens: G, tokens of a step (None: B).
     max_num_active_seqs: A, requests that may run (None: max_num_seqs). long_prefill_token_threshold: T0 (0: off).
     prefill_schedule_interval: I, the cadence of prefills. scheduler_reserve_full_isl: the whole known sequence must
-    fit at admission.
+    fit at admission. draft_counts: (first, last, drafts of the next step) by the number of scheduled requests.
     """
 
     max_num_scheduled_tokens: int | None = None
@@ -49,6 +50,7 @@ class SchedulerSetting(Setting):
     policy: str = field(default=FCFS, validator=one_of(FCFS, PRIORITY))
     prefill_schedule_interval: int = field(default=1, validator=at_least(1))
     scheduler_reserve_full_isl: bool = True
+    draft_counts: tuple[tuple[int, int, int], ...] | None = None
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -75,6 +77,10 @@ class SchedulerSetting(Setting):
             )
         if not self.enable_chunked_prefill and self.budget < self.max_model_len:
             raise SettingError(f"without chunked prefill a step must hold max_model_len {self.max_model_len} tokens")
+        if self.draft_counts is not None:
+            if not self.num_speculative_tokens:
+                raise SettingError("draft_counts need num_speculative_tokens of at least 1, got 0")
+            draft_counts(self.draft_counts, self.num_speculative_tokens, self.max_num_seqs)
         refused = self.facts.refused
         if refused:
             raise SettingError(_REFUSED[refused])

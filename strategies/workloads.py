@@ -54,10 +54,10 @@ USUAL = tuple(key for key in DRAFTERS if METHODS[key].reserved.of(4) or key == (
 POOL_SIXTHS = (6, 7, 8, 6, 9, 10, 12, 15, 18, 24)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
-    "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last",
+    "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
-RARE = frozenset(("unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
+RARE = frozenset(("counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
 
 
 class Drawn:
@@ -111,6 +111,12 @@ def _drafts(row: Method, wanted: int) -> int:
     return wanted if wanted <= row.modules else wanted - wanted % row.modules
 
 
+def _counts(value: int, drafts: int, seats: int) -> tuple[tuple[int, int, int], ...]:
+    """Full drafts for few requests, fewer or none for many."""
+    few = 1 + value % seats
+    return ((1, few, drafts), (few + 1, few + 8, value // 8 % drafts))
+
+
 def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     """The setting that the first bytes stand for, and the switches of its operations."""
     drawn = Drawn(reader)
@@ -158,6 +164,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
             policy=PRIORITY if "priority" in drawn else FCFS,
             prefill_schedule_interval=2 + value % 3 if "cadence" in drawn else 1,
             scheduler_reserve_full_isl="no_gate" not in drawn,
+            draft_counts=_counts(budget, drafts, seats) if drafts and "counts" in drawn else None,
             **more,  # type: ignore[arg-type]
         ),
         drawn,

@@ -117,7 +117,7 @@ def engine_config(setting: SchedulerSetting) -> Any:
         cache_config=settings.CacheConfig(block_size=16, enable_prefix_caching=setting.enable_caching),
         parallel_config=settings.ParallelConfig(),
         device_config=settings.DeviceConfig("cpu"),
-        speculative_config=config.drafter(Case(method=name, parallel=parallel, drafts=drafts), None),
+        speculative_config=config.drafter(Case(method=name, parallel=parallel, drafts=drafts), setting.draft_counts),
     )
     # the engine writes these after it has sized the cache
     built.cache_config.num_gpu_blocks = setting.num_blocks

@@ -211,3 +211,16 @@ def test_chunks_of_mamba_blocks(budget: int, prompt: int, ahead: int, ends: list
 def test_impossible_setting_is_refused(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         Engine(**fields)
+
+
+def test_draft_counts_follow_the_batch() -> None:
+    """S24: two requests scheduled: one draft each in the next step; alone all three."""
+    engine = Engine(method="ngram", num_speculative_tokens=3, draft_counts=((1, 1, 3), (2, 4, 1)))
+    engine.submit(4, 4, limit=20)
+
+    assert 1 == engine.plan().proposals
+
+    alone = Engine(method="ngram", num_speculative_tokens=3, draft_counts=((1, 1, 3), (2, 4, 1)))
+    alone.submit(4)
+
+    assert 3 == alone.plan().proposals
