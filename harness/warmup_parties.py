@@ -22,7 +22,7 @@ from oracle.warmup import Draft, WarmupTrace, kernel_requests
 NONE, SHARE, ALL = "none", "share", "all"
 KERNELS = (ALL, SHARE, NONE)
 #: of so many traces one has its kernels run, of those with a draft step more
-ONE_IN, ONE_DRAFT_IN = 24, 8
+ONE_IN, ONE_DRAFT_IN = 16, 4
 #: requests that a trace of the share has at most: the interpreter takes a millisecond for each and kernel
 FEW = 8
 
