@@ -176,11 +176,11 @@ def test_every_dflash_architecture_is_a_row_of_the_table(monkeypatch, name, draf
     options = {**pair.drafter["dflash_config"], **ARCHITECTURES[name]}
     drafter = {**pair.drafter, "architectures": [name], "dflash_config": options, **ARCHITECTURES[name]}
     monkeypatch.setitem(config.MODELS, "dflash", config.Models(pair.target, drafter))
-    config._drafter.cache_clear()
+    config.drafter.cache_clear()
     case = Case(method="dflash", drafts=drafts, budget=2048, seqs=256)
     release = Release(config.facts, {place: kept.PLACES[place] for place in kept.PLACES if place.startswith("v2_")})
     found = rules_level.compare(case, release)
     made = type(kept.v2_drafter(config.build(case))).__name__
-    config._drafter.cache_clear()
+    config.drafter.cache_clear()
 
     assert ([], True) == (found, made != "DFlashSpeculator")
