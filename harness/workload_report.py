@@ -38,7 +38,7 @@ def write(
     release: str | None,
     title: str = "",
 ) -> None:
-    """Write the three files. title: of a declared finding."""
+    """Write the three files; with caching on no script yet. title: of a declared finding."""
     tracefile.write_text(folder / "trace.json", tracefile.dumps(trace))
     if difference.rule == "process":
         return  # it would take this process along
@@ -54,7 +54,8 @@ def write(
         "difference": difference,
     }
     tracefile.write_text(folder / "report.md", _TEMPLATES.get_template("workload.md.j2").render(context))
-    tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
+    if not trace.setting.enable_caching:  # the script has no contents that share prefixes
+        tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
 
 
 def _setting(setting: SchedulerSetting) -> list[tuple[str, object]]:

@@ -29,6 +29,8 @@ MINIMA: dict[str, int] = {
     "speculation x preemption": 20,
     "speculation x hybrid x preemption": 10,
     "overlap x preemption": 20,
+    "speculation x preemption x caching": 5,
+    "hit": 50,
     "priority x preemption": 20,
     "refund": 1,
     "drafts verified": 100,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oracle.groups import Mamba
+from oracle.groups import Mamba, ceil_div
 from oracle.laws import blocks_for_one
 from oracle.workload import SchedulerSetting
 
@@ -12,7 +12,8 @@ def stuck_by(setting: SchedulerSetting) -> str:
 
     S1, S4 against S22: the largest part of a request, and more known tokens than that must be left for the drafter's
     modules. S41 against S22: the same, where a chunk must stop at the next Mamba block. S9 and S41 against S1: a prompt
-    without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots.
+    without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots. S21: a prompt cached but
+    for a token is padded to 1 + K rows.
     """
     facts = setting.facts
     room = min(setting.budget, setting.max_num_batched_tokens - facts.charged)
@@ -20,6 +21,8 @@ def stuck_by(setting: SchedulerSetting) -> str:
         return "largest part below the lookahead"
     if not setting.enable_chunked_prefill and room < setting.max_model_len - 1:
         return "prompt beside draft slots"
+    if setting.enable_caching and setting.num_speculative_tokens and room < 1 + setting.num_speculative_tokens:
+        return "padding beyond the room"
     largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
     if room < setting.align_size <= largest:
         return "block beside draft slots"
@@ -31,10 +34,13 @@ def stuck_by(setting: SchedulerSetting) -> str:
 def alone_by(setting: SchedulerSetting) -> str:
     """What start-up sizing leaves out, where a pool of just that size does not hold one request alone; or empty.
 
-    A step in flight keeps its Mamba states beside the next one's.
+    A step in flight keeps its Mamba states beside the next one's; the drafter's lookahead lies past a window's cap.
     """
     spare = setting.num_blocks - 1 - blocks_for_one(setting)
     aligned = sum(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
     if setting.in_flight_depth > 1 and spare < aligned:
         return "states in flight"
+    ahead = setting.facts.lookahead
+    if spare < sum(ceil_div(ahead, group.block_size) for group in setting.groups if group.recycles):
+        return "lookahead past the cap"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.compare import show_row
 from harness.workloads import Entry, WorkloadOutcome
 from oracle.trace import GRANTED
-from oracle.workload import ASK, SchedulerOperation, SchedulerTrace, Step, Submit
+from oracle.workload import FREE, SchedulerOperation, SchedulerTrace, Step, Submit
 
 HEAD = ("step", "operation", "request", "tokens", "drafts", "asked", "blocks", "left", "free", "then")
 
@@ -62,7 +62,7 @@ def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[s
         lines.append([str(name), str(tokens), str(drafts.get(name, 0)), ask, blocks])
     refused = [e.request for e in entry.events if e.seen is not None and e.seen.outcome != GRANTED]
     then = [f"{name} refused" for name in dict.fromkeys(refused)]
-    then += [f"{event.request} preempted" for event in entry.events if event.what != ASK]
+    then += [f"{event.request} preempted" for event in entry.events if event.what == FREE]
     then += [f"{name} gets {len(tokens)}{', ' + reason if reason else ''}" for name, tokens, reason in entry.delivered]
     left = f"{entry.left} tokens, {entry.rows_left} rows"
     if not lines:

@@ -18,13 +18,18 @@ from harness.compare import observations
 from harness.workload_memory import WorkloadMemory
 from harness.workload_suspects import alone_by, stuck_by
 from oracle.allocator import Allocator
+from oracle.cached_allocator import CachingAllocator
+from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.memory import Violation
-from oracle.scheduler import Scheduler
+from oracle.scheduler import Request, Scheduler
 from oracle.scheduler_laws import ALONE, SchedulerLaws
-from oracle.trace import ASPECTS, GRANTED, Call, Difference, Observation, Rows
+from oracle.trace import ASPECTS, GRANTED, Call, Difference, Observation, Query, Rows
 from oracle.workload import (
     ASK,
+    FREE,
+    LOOK,
+    NAME,
     PLANNED_RULES,
     SCHEDULER_ASPECTS,
     UNPAUSED,
@@ -47,7 +52,7 @@ from oracle.workload import (
 )
 
 #: a token that stops a request; what is sampled otherwise counts from FIRST_TOKEN
-STOP, FIRST_TOKEN, TOKENS = 1, 2, 100
+STOP, FIRST_TOKEN, TOKENS = 120, 2, 100
 #: how often the state of the requests is looked at, and that of the waiting ones too (operations): the asks of the next
 #: step show most of it
 STATES_EVERY, EVERYTHING_EVERY = 3, 9
@@ -134,9 +139,13 @@ class Run:
         self.target = make(setting)
         self.depth = setting.in_flight_depth
         self.laws = SchedulerLaws(setting, self._law)
-        self.memory = WorkloadMemory(setting, self._law) if options.memory else None
-        self.allocator = Allocator(setting)
-        self.prediction = Scheduler(setting, self._ask, self._freed)
+        caching = setting.enable_caching
+        self.memory = WorkloadMemory(setting, self._law) if options.memory and not caching else None
+        self.names = CachingAllocator(setting) if caching else None
+        self.allocator = self.names or Allocator(setting)
+        self.prediction = Scheduler(setting, self._ask, self._freed, self._looked, self._named)
+        self.prefixes = Prefixes() if caching else None
+        self.contents: dict[int, Content] = {}
         self.rows: dict[int, Rows] = {}
         self.flights: list[Planned] = []
         self.sampling: list[dict[int, bool]] = []
@@ -197,9 +206,13 @@ class Run:
             return
         self.submitted.add(operation.request)
         self.arrivals += 1
-        self._call("submit", operation, self.arrivals)
+        content = None
+        if self.prefixes is not None:
+            content = self.contents[operation.request] = self.prefixes.begin(operation.forks)
+            self.prefixes.grow(content, operation.prompt)
+        self._call("submit", operation, self.arrivals, content)
         self.laws.submitted(operation, self.arrivals)
-        self.prediction.submit(operation, self.arrivals)
+        self.prediction.submit(operation, self.arrivals, content)
 
     def _abort(self, name: int) -> None:
         self._call("abort", name)
@@ -215,7 +228,7 @@ class Run:
 
     def _reset(self, operation: Reset) -> None:
         before = [known.id for known in self.laws.running]
-        self._call("reset", operation.running)
+        done = self._call("reset", operation.running)
         self.events, self.cursor = self.target.events, 0
         self.laws.returned(self.events)
         if operation.running:
@@ -227,6 +240,9 @@ class Run:
         if self.options.predict:
             self.prediction.reset(operation.running)
             self._exhausted()
+            if self.names is not None and self.names.reset().outcome != str(done):
+                self._differ(self._difference("ask", "P12", "reset", f"not {done}", str(done)))
+                raise Over
         self._situation()
 
     # ------------------------------------------------------------------------------------------------ steps
@@ -317,7 +333,12 @@ class Run:
                 count = 1 + min(accepted.get(name, 0), drafts.get(name, 0))
                 made = [FIRST_TOKEN + (self.serial + place) % TOKENS for place in range(count)]
                 self.serial += count
-                if name in stops:
+                if self.prefixes is not None and name in self.laws.live:
+                    known = self.laws.live[name]
+                    content, there = self.contents[name], known.prompt + known.out
+                    self.prefixes.grow(content, there + count)
+                    made = content.tokens[there : there + count]
+                elif name in stops:
                     made[min(stops[name], count - 1)] = STOP
                 returned[name] = made
         proposed = None
@@ -392,6 +413,33 @@ class Run:
                 shown = "nothing" if asked is None else _show(asked)
                 self._differ(self._difference("ask", rule, f"{attribute.name} {sign}", _show(call), shown))
                 raise Over
+
+    def _looked(self, request: Request) -> int:
+        """The prediction looks a request up: the hit must be as long."""
+        event = self._next(LOOK, f"request {request.id} is looked up")
+        assert self.names is not None
+        assert request.content is not None
+        hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1))
+        if (event.request, event.tokens) != (request.id, hit.tokens):
+            sign = "other request" if event.request != request.id else "more" if event.tokens > hit.tokens else "less"
+            ours, theirs = f"request {request.id} hits {hit.tokens}", f"request {event.request} hits {event.tokens}"
+            self._differ(self._difference("ask", "S38", f"hit {sign}", ours, theirs))
+            raise Over
+        self.outcome.reach["hit"] += hit.tokens > 0
+        return hit.tokens
+
+    def _named(self, request: Request, call: Call, tokens: int) -> None:
+        """The prediction publishes what is computed for sure."""
+        event = self._next(NAME, f"request {request.id} publishes {tokens} tokens")
+        if (event.request, event.tokens) != (request.id, tokens):
+            ours, theirs = (
+                f"request {request.id} publishes {tokens}",
+                f"request {event.request} publishes {event.tokens}",
+            )
+            self._differ(self._difference("ask", "S40", "publishes other", ours, theirs))
+            raise Over
+        assert self.names is not None
+        self.names.publish(call, tokens)
 
     def _freed(self, name: int) -> None:
         """The prediction returns a request's blocks."""
@@ -531,11 +579,12 @@ def count_step(
 ) -> None:
     """Count the crossings of one planned step."""
     asks = [event for event in events if event.what == ASK]
-    frees = len(events) - len(asks)
+    frees = sum([event.what == FREE for event in events])
     speculates = setting.num_speculative_tokens > 0
     if frees:
         reach["preemption"] += frees
         reach["speculation x preemption"] += frees * speculates
+        reach["speculation x preemption x caching"] += frees * speculates * setting.enable_caching
         reach["overlap x preemption"] += frees * (setting.in_flight_depth > 1)
         if len(setting.groups) > 1:
             reach["speculation x hybrid x preemption"] += frees * speculates
@@ -543,7 +592,7 @@ def count_step(
         if setting.policy == "priority":
             reach["priority x preemption"] += frees
             names = {event.request for event in asks if event.seen and event.seen.outcome == GRANTED}
-            reach["refund"] += sum(1 for event in events if event.what != ASK and event.request in names)
+            reach["refund"] += sum(1 for event in events if event.what == FREE and event.request in names)
     for event in asks:
         if event.seen and event.seen.outcome != GRANTED:
             reach["refused at admission" if event.call and event.call.waiting else "refused while running"] += 1

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from attrs import define
 
 from oracle.align_split import Align, split
+from oracle.content import Content
 from oracle.methods import draft_counts
 from oracle.trace import GRANTED, Call, Observation, Rows
 from oracle.workload import (
@@ -56,6 +57,7 @@ class Request:
     chunk: bool = False
     status: str = WAITING
     preemptions: int = 0
+    content: Content | None = None
 
     @property
     def n(self) -> int:
@@ -78,11 +80,22 @@ class InFlight:
 
 
 class Scheduler:
-    """Predicts every step of a plain setting. `ask` answers an `allocate_slots`, `free` is told who returns blocks."""
+    """Predicts every step of a plain setting. `ask` answers an `allocate_slots`, `free` is told who returns blocks.
 
-    def __init__(self, setting: SchedulerSetting, ask: Ask, free: Callable[[int], None]) -> None:
+    With caching on: `look` finds a hit (tokens), `name` publishes what is computed for sure.
+    """
+
+    def __init__(
+        self,
+        setting: SchedulerSetting,
+        ask: Ask,
+        free: Callable[[int], None],
+        look: Callable[[Request], int] = lambda request: 0,
+        name: Callable[[Request, Call, int], None] = lambda request, call, tokens: None,
+    ) -> None:
         facts = setting.facts
-        self.ask, self.free = ask, free
+        self.ask, self.free, self.look, self.name = ask, free, look, name
+        self.caching = setting.enable_caching
         self.limit = setting.max_model_len
         self.budget, self.rows = setting.budget, setting.max_num_batched_tokens
         self.active = facts.active or setting.max_num_seqs
@@ -221,6 +234,7 @@ class Scheduler:
             request = self.waiting[0]
             comp, new, padded = 0, 0, False
             if request.stale == 0 or request.drop:  # S34: a position must not be sampled twice
+                comp = self.look(request) if self.caching else 0  # S37
                 if held and comp < request.n - 1:
                     break
                 new, padded = self._size(request, comp, step, threshold)
@@ -230,7 +244,7 @@ class Scheduler:
                 self.deferred.add(request)
                 aside.append(self.waiting.pop(0))
                 continue
-            seen = self.ask(self._call(request, comp, new, True))
+            seen = self.ask(self._call(request, comp, new, True, comp))
             if seen.outcome != GRANTED:
                 break
             del self.waiting[0]
@@ -270,7 +284,7 @@ class Scheduler:
                 new, padded = 1, False
         return self._clear_of_the_end(request, comp, new), padded
 
-    def _call(self, request: Request, comp: int, new: int, admission: bool) -> Call:
+    def _call(self, request: Request, comp: int, new: int, admission: bool, local: int = 0) -> Call:
         """S5 and S10: what is asked. The full lookahead always, at admission and for a chunk that is not the last."""
         return Call(
             request.id,
@@ -288,6 +302,9 @@ class Scheduler:
             0,
             bool(self.running) if admission else True,
             (),
+            local,
+            0,
+            request.content,
         )
 
     def proposals(self, scheduled: int) -> int:
@@ -329,11 +346,14 @@ class Scheduler:
             if not tokens:
                 continue
             rejected = flight.drafts.get(name, 0) - (len(tokens) - 1) if flight.drafts.get(name) else 0
+            names = self.caching and not stale and request.status == RUNNING and (request.ph > 0 or self.drafts > 0)
             kept, reason = self._append(request, tokens, stop)
             if not stale:
                 request.comp -= rejected + len(tokens) - len(kept)
                 if request.ph > 0:
                     request.ph -= rejected + len(tokens)
+            if names:  # S40
+                self.name(request, self._call(request, request.comp, 0, False), request.comp - request.fl)
             delivered.append((name, tuple(kept), reason))
             if reason:
                 ended.append(request)
@@ -368,9 +388,10 @@ class Scheduler:
 
     # ---------------------------------------------------------------------------------------- from outside
 
-    def submit(self, operation: Submit, arrival: int) -> None:
+    def submit(self, operation: Submit, arrival: int, content: Content | None = None) -> None:
         """A request arrives."""
         request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
+        request.content = content
         self.requests[request.id] = request
         self._enqueue(request)
 

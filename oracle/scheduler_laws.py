@@ -14,6 +14,7 @@ from oracle.memory import Violation
 from oracle.trace import REFUSED, Rows
 from oracle.workload import (
     ASK,
+    FREE,
     PRIORITY,
     RUNNING,
     UNPAUSED,
@@ -50,6 +51,9 @@ class SchedulerLaws:
         facts = setting.facts
         self.usable = setting.num_blocks - 1
         self.free = self.usable
+        #: with caching on blocks are shared: each is held once, whoever names it
+        self.caching = setting.enable_caching
+        self.rows_of: dict[int, Rows] = {}
         self.budget, self.rows, self.charged = setting.budget, setting.max_num_batched_tokens, facts.charged
         self.active = facts.active or setting.max_num_seqs
         self.drafts, self.lookahead, self.ahead = facts.drafts, facts.lookahead, facts.prefill_lookahead
@@ -80,6 +84,8 @@ class SchedulerLaws:
 
     def _blocks(self, event: Event) -> None:
         """Conservation: what is free and what is held are all blocks, after each call."""
+        if event.what not in (ASK, FREE):
+            return
         known = self.live.get(event.request)
         if known is None:
             self.broken("owner", "a stranger's blocks", f"request {event.request} is gone and {event.what}s")
@@ -87,6 +93,10 @@ class SchedulerLaws:
         before = known.held
         known.held = 0 if event.seen is None else sum([len(row) - row.count(0) for row in event.seen.rows])
         self.free += before - known.held
+        if self.caching:
+            self.rows_of[event.request] = () if event.seen is None else event.seen.rows
+            held = {block for rows in self.rows_of.values() for row in rows for block in row}
+            self.free = self.usable - len(held - {0})
         if event.free != self.free and not (event.seen and event.seen.outcome.startswith("error")):
             self.broken(
                 "conservation",
@@ -126,6 +136,7 @@ class SchedulerLaws:
         victims: list[int] = []
         asker = -1
         scheduled = {name for name, _ in planned.tokens}
+        events = [event for event in events if event.what in (ASK, FREE)]
         for number, event in enumerate(events):
             self._blocks(event)
             call = event.call

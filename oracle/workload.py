@@ -12,6 +12,7 @@ from typing import Protocol
 from attrs import define, evolve, field, frozen
 
 from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts, predict
+from oracle.content import Content
 from oracle.errors import SettingError
 from oracle.groups import MOST, CrossAttention, Mamba, at_least, one_of
 from oracle.laws import blocks_for_one
@@ -60,8 +61,6 @@ class SchedulerSetting(Setting):
             raise SettingError(f"in_flight_depth must be 1 or 2 (async scheduling), got {self.in_flight_depth}")
         if self.max_in_flight_tokens is not None:
             raise SettingError("max_in_flight_tokens follows from max_num_batched_tokens at this level; leave it out")
-        if self.enable_caching:
-            raise SettingError("enable_caching must be false: this version specifies the scheduler with caching off")
         if self.kv_connector or any(isinstance(group, CrossAttention) for group in self.groups):
             raise SettingError("this version schedules without a KV connector and without an encoder")
         for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
@@ -87,10 +86,25 @@ class SchedulerSetting(Setting):
         align = {group.block_size for group in self.groups if isinstance(group, Mamba) and group.mode == "align"}
         if len(align) > 1:
             raise SettingError(f"Mamba groups in mode align must have one block size, got {sorted(align)}")
+        if self.enable_caching:
+            self._check_drafter_of_hits()
         need = blocks_for_one(self)
         if self.num_blocks - 1 < need:
             raise SettingError(f"num_blocks must be at least {need + 1} for a request of max_model_len, got "
                                f"{self.num_blocks}")  # fmt: skip
+
+    def _check_drafter_of_hits(self) -> None:
+        """With caching on the manager is told of the drafter; states in the cache are not specified at this level."""
+        facts = self.facts
+        for name, value in (
+            ("use_eagle", facts.block_drop and not facts.hash_lookahead),
+            ("num_hash_lookahead_tokens", facts.hash_lookahead),
+            ("num_prefill_lookahead_tokens", facts.prefill_lookahead),
+        ):
+            if getattr(self, name) != value:
+                raise SettingError(f"{name} must be {value} with this drafter, got {getattr(self, name)}")
+        if any(isinstance(group, Mamba) for group in self.groups):
+            raise SettingError("this version schedules Mamba groups with caching off only")
 
     @property
     def budget(self) -> int:
@@ -131,12 +145,16 @@ class SchedulerSetting(Setting):
 
 @frozen(kw_only=True)
 class Submit:
-    """A request arrives: `prompt` tokens, at most `max_tokens` outputs. Smaller `priority` is more urgent."""
+    """A request arrives: `prompt` tokens, at most `max_tokens` outputs. Smaller `priority` is more urgent.
+
+    forks: where its content leaves the one that all share (`oracle.content`); with caching on.
+    """
 
     request: int
     prompt: int
     max_tokens: int = 1
     priority: int = 0
+    forks: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -284,18 +302,22 @@ class Situation:
 
 
 #: what the scheduler does to the manager, in order
-ASK, FREE = "ask", "free"
+ASK, FREE, LOOK, NAME = "ask", "free", "look", "name"
 
 
 @define(slots=True)
 class Event:
-    """One call of the manager: an ask with its answer, or blocks returned (free: blocks free afterwards)."""
+    """One call of the manager: an ask with its answer, or blocks returned (free: blocks free afterwards).
+
+    With caching on also a lookup (tokens: the hit) and names published up to `tokens`.
+    """
 
     what: str
     request: int
     call: Call | None
     seen: Observation | None
     free: int
+    tokens: int = 0
 
 
 #: (request, tokens, finish reason or "")
@@ -307,7 +329,7 @@ class SchedulerTarget(Protocol):
 
     events: list[Event]
 
-    def submit(self, operation: Submit, arrival: int) -> None: ...
+    def submit(self, operation: Submit, arrival: int, content: Content | None) -> None: ...
 
     def schedule(self) -> Planned: ...
 

@@ -55,6 +55,7 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 10, 12, 15, 18, 24)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
+    "caching",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(("counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
@@ -150,6 +151,11 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         "groups": groups,
     }
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))  # type: ignore[arg-type]
+    kept = {group.block_size for group in groups}
+    caching = "caching" in drawn and not any(
+        isinstance(group, Mamba) or (isinstance(group, ChunkedLocal) and len(kept) > 1) for group in groups
+    )
+    ahead = row.prefill_lookahead.of(drafts)
     sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
     budget = reader.byte()
     return (
@@ -164,6 +170,9 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
             policy=PRIORITY if "priority" in drawn else FCFS,
             prefill_schedule_interval=2 + value % 3 if "cadence" in drawn else 1,
             scheduler_reserve_full_isl="no_gate" not in drawn,
+            enable_caching=caching,
+            num_hash_lookahead_tokens=ahead if caching and row.block_drop else 0,
+            num_prefill_lookahead_tokens=ahead if caching else 0,
             draft_counts=_counts(budget, drafts, seats) if drafts and "counts" in drawn else None,
             **more,  # type: ignore[arg-type]
         ),
@@ -212,6 +221,11 @@ class Operations:
         border = self.borders[rest % len(self.borders)]
         return min(max(1, border * (1 + rest // 4) + how - 6), self.longest)
 
+    def _forks(self) -> tuple[int, ...]:
+        """Most share everything; some leave the common content early or late."""
+        value = self.reader.byte()
+        return () if value < 128 else (value % self.longest,)
+
     def _priority(self, value: int) -> int:
         """The later the more urgent, so that a victim stands before the one that asks; or any."""
         return max(0, 7 - self.count) if "urgent_last" in self.drawn else value % 3
@@ -223,6 +237,7 @@ class Operations:
             request=self.count - 1,
             prompt=self._prompt(),
             max_tokens=(1 + value % 5, 4 + value % 24, self.longest, 8 + value % 16)[value >> 6],
+            forks=self._forks() if self.setting.enable_caching else (),
             priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
         )
 

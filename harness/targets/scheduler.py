@@ -16,12 +16,15 @@ from typing import Any
 
 from harness.targets import compat, config
 from oracle.budget import Case
+from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.methods import METHODS
 from oracle.trace import GRANTED, REFUSED, Call, Observation, Rows
 from oracle.workload import (
     ASK,
     FREE,
+    LOOK,
+    NAME,
     PREEMPTED,
     RUNNING,
     WAITING,
@@ -36,7 +39,7 @@ from oracle.workload import (
 
 BLOCK_ID = attrgetter("block_id")
 #: the token that stops every request, and one that does not
-STOP, TOKEN = 1, 2
+STOP, TOKEN = 120, 2
 NO_ROWS: Rows = ()
 
 
@@ -146,6 +149,8 @@ class Scheduler:
         self.proposes = setting.num_speculative_tokens > 0 and setting.in_flight_depth == 1
         self.steps: list[tuple[Any, dict[int, bool]]] = []
         self.events: list[Event] = []
+        self.hasher = compat.block_hasher(setting) if setting.enable_caching else None
+        self.contents: dict[int, Content] = {}
         self._spy()
         status = vllm.status
         self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
@@ -161,6 +166,9 @@ class Scheduler:
         self.allocate, self.give = manager.allocate_slots, manager.free
         self.watched = modules().status
         manager.allocate_slots, manager.free = self._ask, self._free
+        self.look, self.publish = manager.get_computed_blocks, manager.cache_blocks
+        if self.hasher is not None:
+            manager.get_computed_blocks, manager.cache_blocks = self._look, self._name
 
     def _ask(
         self,
@@ -183,7 +191,7 @@ class Scheduler:
         name = request.request_id
         call = Call(
             int(name),
-            request.num_computed_tokens,
+            request.num_computed_tokens + num_new_computed_tokens,
             request.num_in_flight_tokens,
             request.num_prompt_tokens,
             request.num_tokens,
@@ -197,6 +205,9 @@ class Scheduler:
             reserved_blocks,
             has_scheduled_reqs,
             tuple(more.get("skip_zeroing_group_ids", ())),
+            num_new_computed_tokens,
+            0,
+            self.contents.get(int(name)),
         )
         try:
             blocks = self.allocate(
@@ -224,6 +235,15 @@ class Scheduler:
         self.events.append(Event(ASK, call.request, call, seen, seen.free))
         return blocks
 
+    def _look(self, request: Any, *more: Any) -> Any:
+        found = self.look(request, *more)
+        self.events.append(Event(LOOK, int(request.request_id), None, None, 0, found[1]))
+        return found
+
+    def _name(self, request: Any, tokens: int) -> None:
+        self.publish(request, tokens)
+        self.events.append(Event(NAME, int(request.request_id), None, None, 0, tokens))
+
     def _free(self, request: Any) -> None:
         self.give(request)
         self.events.append(Event(FREE, int(request.request_id), None, None, self.queue.num_free_blocks))
@@ -239,15 +259,18 @@ class Scheduler:
 
     # ---------------------------------------------------------------------------------------- the workload
 
-    def submit(self, operation: Submit, arrival: int) -> None:
+    def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
+        if content is not None:
+            self.contents[operation.request] = content
         self.scheduler.add_request(
             modules().request(
                 str(operation.request),
-                [TOKEN] * operation.prompt,
+                [TOKEN] * operation.prompt if content is None else content.tokens[: operation.prompt],
                 _sampling(operation.max_tokens),
                 None,
                 arrival_time=float(arrival),
                 priority=operation.priority,
+                block_hasher=self.hasher,
             )
         )
 

@@ -28,7 +28,7 @@ from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-STOP, TOKEN, DEPTH, DRAFTS = 1, 2, 2, 0
+STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 2, 0
 
 
 class NoGrammar:
@@ -148,7 +148,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=9, max_tokens=1, priority=0)
+    submit(request=0, prompt=9, max_tokens=1, priority=0, forks=())
     step()
     step()
     step()

@@ -196,6 +196,18 @@ DEFECTS = (
         "req_to_new_blocks[request_id] = self.kv_cache_manager.empty_kv_cache_blocks\n",
         "S11",
     ),
+    Defect(
+        "drafts in flight are published",
+        "request.num_computed_tokens - request.num_in_flight_tokens,\n                    )",
+        "request.num_computed_tokens,\n                    )",
+        "S40",
+    ),
+    Defect(
+        "a resumed request is not looked up",
+        "if request.num_computed_tokens == 0:\n                    if request.resumable",
+        "if request.num_computed_tokens == 0 and not request.num_preemptions:\n                    if request.resumable",
+        "S37",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 
