@@ -205,7 +205,7 @@ DEFECTS = (
     Defect(
         "a resumed request is not looked up",
         "if request.num_computed_tokens == 0:\n                    if request.resumable",
-        "if request.num_computed_tokens == 0 and not request.num_preemptions:\n                    if request.resumable",
+        "if request.num_computed_tokens + request.num_preemptions == 0:\n                    if request.resumable",
         "S37",
     ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
