@@ -52,6 +52,7 @@ class CachingManager(Manager):
     def __init__(self, setting: Setting, manager_class: Any = None) -> None:
         super().__init__(setting, manager_class)
         self.hasher = compat.block_hasher(setting)
+        self.group_of, self.hash_of = compat.hash_parts()
         self.hash_size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
         self.nodes: dict[Any, int] = {}
         self.found: dict[int, Any] = {}
@@ -180,8 +181,7 @@ class CachingManager(Manager):
         return ("cleared",) if kind == "AllBlocksCleared" else (kind,)
 
     def _name(self, key: Any) -> Name:
-        group, block_hash = compat.split_hash(key)
-        return group, self.nodes.get(block_hash, -1)
+        return self.group_of(key), self.nodes.get(self.hash_of(key), -1)
 
     def audit(self) -> NamedAudit:
         seen = super().audit()

@@ -228,7 +228,7 @@ def block_hasher(setting: Setting) -> Any:
     return utils.get_request_block_hasher(*arguments)
 
 
-def split_hash(key: Any) -> tuple[int, bytes]:
-    """Group and hash of a key of the pool's map."""
+def hash_parts() -> tuple[Any, Any]:
+    """The release's functions from a key of the pool's map to its group and to its hash."""
     utils = _module("core.kv_cache_utils")
-    return utils.get_group_id(key), utils.get_block_hash(key)
+    return utils.get_group_id, utils.get_block_hash
