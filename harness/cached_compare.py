@@ -8,7 +8,7 @@ from itertools import groupby
 from harness.compare import show_row
 from oracle.cached_allocator import CachingAllocator
 from oracle.lookup import SUSPECTS
-from oracle.trace import Audit, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
+from oracle.trace import Audit, CachingTarget, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
 
 
 def show_hit(hit: Hit) -> str:
@@ -17,8 +17,10 @@ def show_hit(hit: Hit) -> str:
     return f"{hit.tokens} tokens{junction}: {' '.join(map(show_row, hit.rows))}"
 
 
-def hits(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, step: int) -> Difference | None:
-    """The difference of two lookups, with both explained class by class."""
+def hits(
+    expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, real: CachingTarget, step: int
+) -> Difference | None:
+    """The difference of two lookups, with both explained group by group."""
     if expected == observed:
         return None
     groups = oracle.setting.groups
@@ -39,7 +41,7 @@ def hits(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator, s
         sign=sign,
         expected=show_hit(expected),
         observed=show_hit(observed),
-        detail=explain(query, oracle),
+        detail=f"expected:\n{oracle.explain(query)}\nobserved:\n{real.explain(query)}",
         tags=_cause(expected, observed, query, oracle),
     )
 
@@ -67,19 +69,9 @@ def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: Caching
         sign=f"error:{type(error.__cause__).__name__}",
         expected=show_hit(expected),
         observed=str(error),
-        detail=explain(query, oracle),
+        detail=oracle.explain(query),
         tags=("past the known boundaries",) if query.bound - query.bound % oracle.setting.hash_size > known else (),
     )
-
-
-def explain(query: Query, oracle: CachingAllocator) -> str:
-    """The oracle's lookup, visit by visit."""
-    lines = []
-    for probe in oracle.probes(query):
-        kinds = ", ".join(f"group {group} ({oracle.setting.groups[group].kind})" for group in probe.groups)
-        drop = ", drops its last unit" if probe.dropped else ""
-        lines.append(f"{kinds}: at most {probe.bound}{drop} -> {probe.hit}: {probe.why}")
-    return "\n".join(lines)
 
 
 def _pool(aspect: str, step: int, rule: str, expected: object, observed: object) -> Difference:

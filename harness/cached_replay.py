@@ -102,7 +102,7 @@ class CachedReplay(Replay):
                 self.over = True
                 return None
             if seen != expected and "hits" in self.aspects:
-                difference = cached_compare.hits(expected, seen, query, self.cached, self.ledger.index)
+                difference = cached_compare.hits(expected, seen, query, self.cached, self.real, self.ledger.index)
                 if difference is not None:
                     if not self._differ(difference):
                         self.over = True

@@ -59,6 +59,15 @@ class CachingAllocator(Allocator):
         self.finder.find(query, probes)
         return probes
 
+    def explain(self, query: Query) -> str:
+        """The visits of a lookup, a line each."""
+        lines = []
+        for probe in self.probes(query):
+            kinds = ", ".join(f"group {group} {self.setting.groups[group].kind}" for group in probe.groups)
+            drop = ", drops its last unit" if probe.dropped else ""
+            lines.append(f"{kinds}: at most {probe.bound}{drop}: {probe.hit}, {probe.why}")
+        return "\n".join(lines)
+
     def follow_hit(self, query: Query, hit: Hit) -> None:
         """Go on as if `hit` had been found: a declared difference."""
         if query.request >= 0:

@@ -294,6 +294,9 @@ class CachingTarget(Target, Protocol):
 
     def lookup(self, query: Query) -> Hit: ...
 
+    def explain(self, query: Query) -> str:
+        """How a lookup goes, group by group, a line each: where it stops and why. For people."""
+
     def cut(self, request: int, tokens: int) -> None:
         """The hit found last is cut to `tokens`, because a connector brings more than its tail (P44)."""
 
@@ -311,7 +314,7 @@ class CachingTarget(Target, Protocol):
 #: what a target is asked
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
 #: and with caching on
-CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset", "return_copies")
+CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset", "return_copies", "explain")
 
 # ----------------------------------------------------------------------------------------------- differences
 

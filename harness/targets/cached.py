@@ -96,6 +96,21 @@ class CachingManager(Manager):
         blocks, tokens, junction = self.look_up(query)
         return Hit(tokens, junction, tuple([tuple(map(BLOCK_ID, group)) for group in blocks.blocks]))
 
+    def explain(self, query: Query) -> str:
+        """What each group has by itself under the same bound, and the row that the common hit gives it."""
+        stub = CachedRequest("nobody", query.content)
+        self._know(stub, query.tokens)
+        coordinator = self.manager.coordinator
+        alone = getattr(coordinator, "find_longest_cache_hit_per_group", None)
+        rows = [list(map(BLOCK_ID, row)) for row in self.manager.get_computed_blocks(stub, query.bound)[0].blocks]
+        if alone is None:
+            return "\n".join(f"group {group}: row {row}" for group, row in enumerate(rows))
+        _, hits = alone(stub.block_hashes, query.bound)
+        return "\n".join(
+            f"group {group}: alone {hit} under {query.bound}, row of the common hit {row}"
+            for group, (hit, row) in enumerate(zip(hits, rows, strict=True))
+        )
+
     def cut(self, request: int, tokens: int) -> None:
         self.found[request] = self.manager.truncate_computed_blocks(self.found[request], tokens)
 

@@ -1,5 +1,5 @@
-"""A lookup finds fewer than it must (full_attention, sliding_window): a window's run that begins at column 0 is
-cut to the hit unit before the drop and after it.
+"""A lookup finds fewer than it must (full_attention, sliding_window): a run from column 0 is cut to the hit unit
+before the drop and after it.
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint:
@@ -90,8 +90,8 @@ def allocate_slots(request: Request, *found: Any, **arguments: Any) -> str:
 def next_step() -> list[tuple[int, int]]:
     """The step is launched and the next one begins; the copies (source, target) that the worker makes first."""
     manager.take_new_block_ids()
-    copies, retained = manager.take_kv_cache_block_copies()
-    manager.block_pool.free_blocks(retained)
+    copies, blocks = manager.take_kv_cache_block_copies()
+    manager.block_pool.free_blocks(blocks)
     manager.new_step_starts()
     return [(copy.src_block_id, copy.dst_block_id) for copy in copies]
 
