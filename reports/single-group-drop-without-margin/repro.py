@@ -84,8 +84,8 @@ def allocate_slots(request: Request, *found: Any, **arguments: Any) -> str:
 def next_step() -> list[tuple[int, int]]:
     """The step is launched and the next one begins; the copies (source, target) that the worker makes first."""
     manager.take_new_block_ids()
-    copies, retained = manager.take_kv_cache_block_copies()
-    manager.block_pool.free_blocks(retained)
+    copies, blocks = manager.take_kv_cache_block_copies()
+    manager.block_pool.free_blocks(blocks)
     manager.new_step_starts()
     return [(copy.src_block_id, copy.dst_block_id) for copy in copies]
 

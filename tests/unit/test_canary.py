@@ -8,6 +8,7 @@ from harness import canary
 from harness.replay import Options
 from harness.worker import read_journal
 from oracle.allocator import Allocator
+from oracle.cached_allocator import CachingAllocator
 from oracle.trace import ASPECTS, Call
 from tests.unit.examples import setting
 from tests.unit.mutants import Sound
@@ -35,6 +36,23 @@ def test_it_is_not_caught_where_nothing_is_lost(monkeypatch):
     monkeypatch.setattr(canary, "SHARDS", 1)
 
     assert None is canary.caught(WithoutDrafts, Options(declared=lambda difference: difference.aspect == "law"))
+
+
+def sound(of):
+    """No defect, whatever the setting."""
+    return CachingAllocator(of) if of.enable_caching else Sound(of)
+
+
+def test_the_one_of_the_cache_is_caught():
+    """Its lookups find nothing."""
+    assert 0 < canary.caught(sound, Options())
+
+
+def test_a_run_that_sees_no_lost_hit_could_not_have_failed(monkeypatch):
+    """The first canary is caught, the second is not."""
+    monkeypatch.setattr(canary, "ForgetfulCanary", lambda target: target)
+
+    assert None is canary.caught(sound, Options(declared=lambda difference: difference.aspect == "law"))
 
 
 def test_it_loses_the_lookahead_of_first_calls():
