@@ -164,9 +164,9 @@ class CachingMemory(Memory):
         self, contents: Contents, step: Step, group: int, kind: Mamba, accepted: int, written: list[int]
     ) -> None:
         start, size, row = contents.done, self.sizes[group], step.rows[group]
-        column = start // size
-        if start % size and start + step.new - step.drafts > (column + 1) * size and column < len(row):
-            self.passed.add(row[column])
+        block = contents.states.get(group, 0)
+        if block and block in row and start < (row.index(block) + 1) * size < start + step.new - step.drafts:
+            self.passed.add(block)
         super()._write_mamba(contents, step, group, kind, accepted, written)
         self.passed.discard(contents.states.get(group, 0))
         if self.setting.num_speculative_tokens:

@@ -207,7 +207,7 @@ class CachedOperations(Operations):
 
     def _evict(self, reader: Reader, ledger: Ledger) -> Operation | None:
         which = reader.byte()
-        if which & 7 == 7:
+        if which & 7 == 7 or not any(request.holds for request in ledger.requests.values()):
             return Reset()
         first = 1 + which % (self.setting.num_blocks - 1)
         return Evict(blocks=(first,) if which & 8 else (first, 1 + reader.below(self.setting.num_blocks - 1)))

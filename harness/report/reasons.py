@@ -261,7 +261,7 @@ CAUSES = {
     "longer row": "a row that is longer than the call needs counts below zero and pays for other groups",
     "dropped step": "the block was named by a step that was taken back before it ran",
     "copied too early": "the block was copied before the step that both are part of has written its source",
-    "passed border": "the chunk began inside the block and went past its end, so the state of the end was never made",
+    "passed border": "the chunk began from the block's state and went past its border, so that state was never made",
     "prefilled again": "names lag behind the chunk's end by what the drafter may prefill again",
     "copy owed": "the state that was named has left the row before it was copied",
     "past the known boundaries": "the lookup goes up to the last token but one, its names end earlier",

@@ -1,5 +1,5 @@
-"""A step starts from a state that is not there (mamba_align) after a prefix-cache hit: the chunk began inside
-the block and went past its end, so the state of the end was never made.
+"""A step starts from a state that is not there (mamba_align) after a prefix-cache hit: the chunk began from the
+block's state and went past its border, so that state was never made.
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint: manager/law/mamba_align/M12/state/hit/passed border.
@@ -89,8 +89,8 @@ def allocate_slots(request: Request, *found: Any, **arguments: Any) -> str:
 def next_step() -> list[tuple[int, int]]:
     """The step is launched and the next one begins; the copies (source, target) that the worker makes first."""
     manager.take_new_block_ids()
-    copies, retained = manager.take_kv_cache_block_copies()
-    manager.block_pool.free_blocks(retained)
+    copies, blocks = manager.take_kv_cache_block_copies()
+    manager.block_pool.free_blocks(blocks)
     manager.new_step_starts()
     return [(copy.src_block_id, copy.dst_block_id) for copy in copies]
 
@@ -163,7 +163,7 @@ there = got == [[1, 5, 10], [0, 0, 0, 7, 11]]
 # column j is for positions j*2 .. j*2+1
 # the step works on positions 8 .. 8
 # a step goes on from the state behind the last computed token
-print('expected: other rows; starts from the state after 8 tokens (block 7)')
+print('expected: other rows; with these the step starts from the state after 8 tokens (block 7)')
 print(f"got:      {got}")
 print("the defect is there" if there else "the defect is gone")
 sys.exit(1 if there else 0)
