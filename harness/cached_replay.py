@@ -333,7 +333,10 @@ class CachedReplay(Replay):
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""
         while not self.over and (self.ledger.launched or self.ledger.open.steps):
-            self._settle(LAST)
+            try:
+                self._settle(LAST)
+            except TargetRaised as error:
+                self._raised(error)
             self._laws_broken()
         if not self.over:
             self.audit()
