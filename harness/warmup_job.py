@@ -129,7 +129,7 @@ def _shard(job: WarmupJob, number: int) -> WarmupShard:
             shard: WarmupShard = value
             return shard
         result = WarmupShard(number, kernels=None if job.kernels == NONE else 0)
-        trace = decode(read_journal(journal).data)
+        trace = decode(read_journal(journal).data, job.options.release)
         result.add(_lost(trace, ended), trace)
         return result
     finally:

@@ -12,10 +12,12 @@ from zlib import crc32
 from attrs import evolve
 
 from harness.targets.block_tables import WorkerTables
+from harness.targets.compat import installed_release
 from harness.targets.drafters import draft
 from harness.targets.manager import Manager
 from harness.targets.warmup import functions
 from harness.warmups import WarmupOptions
+from oracle.releases import NEWEST
 from oracle.trace import Difference
 from oracle.warmup import Draft, WarmupTrace, kernel_requests
 
@@ -30,7 +32,7 @@ FEW = 8
 def options(kernels: str, declared: Callable[[Difference], bool] = lambda difference: False) -> WarmupOptions:
     """The installed release's parties; those of the kernels unless `kernels` is none."""
     functions()
-    plain = WarmupOptions(declared=declared, make_manager=Manager)
+    plain = WarmupOptions(declared=declared, make_manager=Manager, release=installed_release() or NEWEST)
     return plain if kernels == NONE else evolve(plain, make_tables=WorkerTables, draft=draft)
 
 

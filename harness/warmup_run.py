@@ -212,7 +212,7 @@ def run_shard(
     def visit(data: bytes) -> None:
         if note is not None:
             note.begin(result.traces, data, "scheduler")
-        trace = decode(data)
+        trace = decode(data, options.release)
         chosen = sampled(kernels, data, trace)
         outcome = run_warmups(trace, make_warmup, options if chosen else plain)
         result.traces += 1

@@ -21,6 +21,7 @@ from oracle import warmup_laws
 from oracle.breakdown import Breakdown
 from oracle.groups import Group, Mamba
 from oracle.memory import Violation
+from oracle.releases import NEWEST
 from oracle.trace import ASPECTS, GRANTED, Difference, Rows, Target
 from oracle.warmup import (
     WORKER_FAILURE,
@@ -78,6 +79,7 @@ class WarmupOptions:
     """What is checked. make_manager: the party of comparison 2; make_tables and draft: those of comparison 3.
 
     None leaves any of them out; a draft step without `draft` does nothing. The first and the last rank are looked at.
+    release: by whose rules packed bytes are decoded.
     """
 
     aspects: frozenset[str] = frozenset(ASPECTS)
@@ -87,6 +89,7 @@ class WarmupOptions:
     draft: Drafter | None = None
     keep_entries: bool = False
     memory: bool = True
+    release: str = NEWEST
 
 
 @frozen(kw_only=True)

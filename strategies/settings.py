@@ -156,7 +156,7 @@ def longest_request(groups: tuple[Group, ...], setting: Setting) -> int:
     return total
 
 
-def _within(group: Group, choices: Choices) -> Group:
+def within(group: Group, choices: Choices) -> Group:
     """The group as a release has it."""
     if isinstance(group, CircularBuffer) and not choices.rings:
         group = FullAttention(block_size=group.block_size, dcp_sharded=group.dcp_sharded, precision=group.precision)
@@ -188,7 +188,7 @@ def read_setting(
     batched = 4 + reader.below(36)
     choices = choices_of(limits or release)
     groups = tuple(
-        _within(_group(reader, features, max_model_len, drafts, depth, profile), choices)
+        within(_group(reader, features, max_model_len, drafts, depth, profile), choices)
         for _ in range(GROUP_COUNTS[reader.below(10)])
     )
     cross = any(isinstance(group, CrossAttention) for group in groups)

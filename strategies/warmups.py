@@ -28,6 +28,7 @@ from oracle.groups import (
 )
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS
+from oracle.releases import NEWEST, choices_of
 from oracle.warmup import DRAFTERS as WITH_CODE
 from oracle.warmup import (
     Draft,
@@ -41,7 +42,7 @@ from oracle.warmup import (
     longest_request,
     mixed_blocks,
 )
-from strategies.settings import Reader
+from strategies.settings import Reader, within
 
 #: bytes a trace
 LENGTH = 64
@@ -130,8 +131,8 @@ def _group(reader: Reader, features: set[str], max_model_len: int, drafts: int) 
     return kind(block_size=size, **more)  # type: ignore[arg-type]
 
 
-def read_setting(reader: Reader) -> tuple[WarmupSetting, set[str]]:
-    """The setting that the first bytes stand for, and the features of its operations."""
+def read_setting(reader: Reader, release: str = NEWEST) -> tuple[WarmupSetting, set[str]]:
+    """The setting that the first bytes stand for, by the rules of a release, and the features of its operations."""
     features = _features(reader)
     longest = _longest(reader)
     if "drafter_step" in features and longest > 64:
@@ -140,7 +141,10 @@ def read_setting(reader: Reader) -> tuple[WarmupSetting, set[str]]:
     drafter, count = DRAFTERS[reader.below(len(DRAFTERS))], 1 + reader.below(16)
     if "speculation" in features and "pooling" not in features:
         (name, parallel), drafts = drafter, count
-    groups = tuple(_group(reader, features, longest, drafts) for _ in range(GROUP_COUNTS[reader.below(8)]))
+    choices = choices_of(release)
+    groups = tuple(
+        within(_group(reader, features, longest, drafts), choices) for _ in range(GROUP_COUNTS[reader.below(8)])
+    )
     encoder = 1 + reader.below(250)
     sharded = "sharded" in features and not any(group.recycles and group.dcp_sharded for group in groups)
     seats = SEATS[reader.below(len(SEATS))]
@@ -172,6 +176,7 @@ def read_setting(reader: Reader) -> tuple[WarmupSetting, set[str]]:
         "adaptive_verification": "adaptive" in features and drafts > 0,
         "null_block_redirect": "redirect" in features,
         "mm_encoder_only": "encoder_alone" in features,
+        "release": release,
     }
     rough = WarmupSetting(num_blocks=2**20, **fields)  # type: ignore[arg-type]
     return WarmupSetting(num_blocks=_pool(reader, rough), **fields), features  # type: ignore[arg-type]
@@ -214,10 +219,10 @@ def _draft(reader: Reader, setting: WarmupSetting) -> Draft:
     return Draft(computed=max(1, min(wanted, last)))
 
 
-def decode(data: bytes) -> WarmupTrace:
-    """The trace that packed bytes stand for."""
+def decode(data: bytes, release: str = NEWEST) -> WarmupTrace:
+    """The trace that packed bytes stand for, by the rules of a release."""
     reader = Reader(data)
-    setting, features = read_setting(reader)
+    setting, features = read_setting(reader, release)
     count = (1, 1, 1, 2, 2, 3)[reader.below(6)]
     operations: list[TraceOperation] = [_operation(reader, setting, features) for _ in range(count)]
     drafter = setting.method in WITH_CODE and not setting.parallel_drafting
