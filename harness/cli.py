@@ -21,7 +21,7 @@ from harness.targets.compat import TargetError, installed_release
 from harness.worker import MAGIC, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
-from oracle.releases import RULES, Rule, confirmed
+from oracle.releases import CONFIRMED, RULES, Rule, confirmed, runs
 from oracle.trace import ASPECTS, Trace
 from oracle.warmup import WarmupTrace
 from oracle.workload import SchedulerTrace
@@ -162,6 +162,12 @@ def run(
     from harness.targets.loader import load_target, upstream
 
     _check_level(level, target)
+    for name in sorted(level):
+        if not runs(installed_release(), name):
+            raise TargetError(
+                f"level {name} is specified for {', '.join(CONFIRMED[name])}, not for {installed_release()}; "
+                "the levels manager and warmup run older releases"
+            )
     talk = console(stderr=as_json)
     job.prepare_out(out)
     installed = installed_release()
@@ -549,6 +555,9 @@ def findings_check(names: tuple[str, ...]) -> None:
     today = datetime.now(tz=UTC).date()
     bad = 0
     for finding in chosen:
+        if not runs(installed, finding.area):
+            console().print(f"skip {finding.name}: {finding.area} is not specified for {installed}", markup=False)
+            continue
         shows = level_of(finding).reproduces(finding)
         should = finding.covers(installed)
         state = "reproduces" if shows else "does not reproduce"

@@ -74,6 +74,12 @@ class Finding:
         """The level that its differences are of."""
         return self.match[0].level
 
+    @property
+    def area(self) -> str:
+        """What must be specified to run it: its level, or caching."""
+        cached = self.level == "manager" and self.trace().setting.enable_caching
+        return "caching" if cached else self.level
+
     def expired(self, today: date) -> bool:
         """Whether somebody should look at it again."""
         return bool(self.expires) and today > date.fromisoformat(self.expires)

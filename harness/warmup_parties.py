@@ -17,7 +17,7 @@ from harness.targets.drafters import draft
 from harness.targets.manager import Manager
 from harness.targets.warmup import functions
 from harness.warmups import WarmupOptions
-from oracle.releases import NEWEST
+from oracle.releases import NEWEST, runs
 from oracle.trace import Difference
 from oracle.warmup import Draft, WarmupTrace, kernel_requests
 
@@ -30,10 +30,11 @@ FEW = 8
 
 
 def options(kernels: str, declared: Callable[[Difference], bool] = lambda difference: False) -> WarmupOptions:
-    """The installed release's parties; those of the kernels unless `kernels` is none."""
+    """The release's parties; those of the kernels unless `kernels` is none or the release is older than they are known."""
     functions()
-    plain = WarmupOptions(declared=declared, make_manager=Manager, release=installed_release() or NEWEST)
-    return plain if kernels == NONE else evolve(plain, make_tables=WorkerTables, draft=draft)
+    release = installed_release() or NEWEST
+    plain = WarmupOptions(declared=declared, make_manager=Manager, release=release)
+    return plain if kernels == NONE or not runs(release, "kernels") else evolve(plain, make_tables=WorkerTables, draft=draft)
 
 
 def sampled(kernels: str, data: bytes, trace: WarmupTrace) -> bool:

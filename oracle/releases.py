@@ -21,6 +21,8 @@ CONFIRMED = {
     "caching": (NEWEST,),
     "rules": (NEWEST,),
     "warmup": (NEWEST,),
+    "kernels": (NEWEST,),
+    "scheduler": (NEWEST,),
 }
 
 
@@ -281,6 +283,14 @@ def choices_of(release: str) -> Choices:
 def confirmed(release: str | None, level: str = "manager") -> bool:
     """Whether every rule was compared with this release; a local label (0.33.0+cpu) names a build, not a release."""
     return release is not None and release.partition("+")[0] in CONFIRMED.get(level, ())
+
+
+def runs(release: str | None, level: str) -> bool:
+    """Whether a level can run a release: manager and warmup any, the others what they specify or a newer one."""
+    if release is None or level in ("manager", "warmup"):
+        return True
+    version = Version(release.partition("+")[0])
+    return confirmed(release, level) or version > Version(NEWEST) or version == Version("0")
 
 
 def same_release(asked: str, installed: str | None) -> bool:
