@@ -30,11 +30,15 @@ FEW = 8
 
 
 def options(kernels: str, declared: Callable[[Difference], bool] = lambda difference: False) -> WarmupOptions:
-    """The release's parties; those of the kernels unless `kernels` is none or the release is older than they are known."""
+    """The release's parties; those of the kernels unless `kernels` is none, or they are not known for the release."""
     functions()
     release = installed_release() or NEWEST
     plain = WarmupOptions(declared=declared, make_manager=Manager, release=release)
-    return plain if kernels == NONE or not runs(release, "kernels") else evolve(plain, make_tables=WorkerTables, draft=draft)
+    return (
+        plain
+        if kernels == NONE or not runs(release, "kernels")
+        else evolve(plain, make_tables=WorkerTables, draft=draft)
+    )
 
 
 def sampled(kernels: str, data: bytes, trace: WarmupTrace) -> bool:
