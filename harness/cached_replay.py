@@ -21,6 +21,7 @@ from oracle.cached_laws import CachingLaws
 from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
 from oracle.consumer import Consumer
+from oracle.groups import Mamba
 from oracle.ledger import Batch
 from oracle.memory import Violation
 from oracle.setting import Setting
@@ -329,6 +330,12 @@ class CachedReplay(Replay):
         return compare.audits(expected, observed, self.aspects, step) or cached_compare.named(
             expected, observed, self.aspects, step
         )
+
+    def _known_cause(self) -> tuple[str, ...]:
+        """A checkpoint is named at once, the columns before it later: what may be prefilled again is held back."""
+        held_back = self.setting.num_prefill_lookahead_tokens > 1
+        exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
+        return ("checkpoint ahead",) if held_back and exported else ()
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""

@@ -211,9 +211,14 @@ class Replay:
                 sign=f"error:{type(error.__cause__).__name__}",
                 expected="an answer",
                 observed=str(error),
+                tags=self._known_cause(),
             )
         )
         self.over = True
+
+    def _known_cause(self) -> tuple[str, ...]:
+        """What is known to make a target raise in this setting."""
+        return ()
 
     def _laws_broken(self) -> None:
         """Take note of the violations of this step."""

@@ -48,7 +48,7 @@ def manager_of(setting: Setting, manager_class: Any = None) -> Target:
 
 def upstream(make_target: MakeTarget) -> MakeTarget | None:
     """The installed release's manager as a control, where the target is another one."""
-    return None if make_target is Manager or "vllm" not in sys.modules else Manager
+    return None if make_target is manager_of or "vllm" not in sys.modules else manager_of
 
 
 def _import(spec: str) -> Any:
