@@ -327,15 +327,21 @@ class CachedReplay(Replay):
 
     def _audits(self, expected: Audit, observed: Audit) -> Difference | None:
         step = self.ledger.index
-        return compare.audits(expected, observed, self.aspects, step) or cached_compare.named(
+        difference = compare.audits(expected, observed, self.aspects, step) or cached_compare.named(
             expected, observed, self.aspects, step
         )
+        if difference is not None and difference.aspect == "hashes" and self.ledger.refusals and self._exports():
+            return evolve(difference, tags=(*difference.tags, "refused"))
+        return difference
+
+    def _exports(self) -> bool:
+        """Whether a prefill chunk may save an inner state."""
+        return any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
 
     def _known_cause(self) -> tuple[str, ...]:
         """A checkpoint is named at once, the columns before it later: what may be prefilled again is held back."""
         held_back = self.setting.num_prefill_lookahead_tokens > 1
-        exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
-        return ("checkpoint ahead",) if held_back and exported else ()
+        return ("checkpoint ahead",) if held_back and self._exports() else ()
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""

@@ -274,6 +274,7 @@ class Replay:
             difference = self._audits(expected, seen)
             if difference is not None:
                 self._differ(difference)
+                self.over = True  # the two states have parted, declared or not
         if self.laws is not None:
             self.laws.audited(self.ledger.index, seen)
             self._laws_broken()
