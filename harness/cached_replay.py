@@ -39,6 +39,7 @@ from oracle.trace import (
     Hit,
     Loaded,
     Lookup,
+    NamedAudit,
     NewStep,
     Observation,
     Operation,
@@ -72,6 +73,8 @@ class CachedReplay(Replay):
         ledger = self.ledger
         #: steps with copies whose ends are still held
         self.retaining: deque[Batch] = deque()
+        #: blocks with an inner state of a step in flight whose request was refused more
+        self.forgotten: set[int] = set()
         self.consumer = None
         if self.laws is not None and setting.enable_kv_cache_events:
             self.consumer = Consumer(
@@ -199,6 +202,7 @@ class CachedReplay(Replay):
         elif seen.outcome == REFUSED:
             if self.cached.too_early:
                 self.reach.hit("deferred to the next step")
+            self.forgotten |= self.cached.exported(call.request)
             ledger.refused()
         else:
             self.over = True
@@ -330,9 +334,15 @@ class CachedReplay(Replay):
         difference = compare.audits(expected, observed, self.aspects, step) or cached_compare.named(
             expected, observed, self.aspects, step
         )
-        if difference is not None and difference.aspect == "hashes" and self.ledger.refusals and self._exports():
-            return evolve(difference, tags=(*difference.tags, "refused"))
+        if difference is not None and difference.aspect == "hashes" and self._renamed(expected, observed):
+            return evolve(difference, tags=(*difference.tags, "checkpoint forgotten"))
         return difference
+
+    def _renamed(self, expected: Audit, observed: Audit) -> bool:
+        """Whether names differ at blocks alone whose inner state a refused call may have made the target forget."""
+        ours, theirs = cast("NamedAudit", expected).names, cast("NamedAudit", observed).names
+        blocks = {block for block in {*ours, *theirs} if ours.get(block) != theirs.get(block)}
+        return bool(blocks) and blocks <= self.forgotten
 
     def _exports(self) -> bool:
         """Whether a prefill chunk may save an inner state."""

@@ -145,6 +145,11 @@ class CachingAllocator(Allocator):
         """Whether the next call of the request moves names of its block to a copy (P37)."""
         return any(one.shared is not None for one in self.progress.get(request, ()))
 
+    def exported(self, request: int) -> set[int]:
+        """Blocks that take the inner state of the request's last granted call (A44)."""
+        pairs = zip(self.progress.get(request, ()), self.rows.get(request, ()), strict=True)
+        return {row[one.checkpoint[1]] for one, row in pairs if one.checkpoint is not None} - {0}
+
     def _begin(self, call: Call, work: Work, rows: list[list[int]], hits: Rows) -> None:
         """P42, A18: the hits of all groups are touched before any group takes a block; then what is loaded."""
         for rule, row, hit in zip(self.rules, rows, hits, strict=True):

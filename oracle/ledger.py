@@ -117,8 +117,6 @@ class Ledger:
         self.index = -1
         #: a call was refused, and nothing has been given back since
         self.short = False
-        #: calls refused so far
-        self.refusals = 0
         self.strict = setting.profile == "scheduler"
         self.lookahead = setting.lookahead
         self.drafts = setting.num_speculative_tokens
@@ -248,7 +246,6 @@ class Ledger:
     def refused(self) -> None:
         """Account for a refused call: the scheduler knows now that blocks are short."""
         self.short = True
-        self.refusals += 1
 
     def launch(self) -> None:
         """What has been scheduled starts to run."""

@@ -263,7 +263,7 @@ CAUSES = {
     "copied too early": "the block was copied before the step that both are part of has written its source",
     "passed border": "the chunk began from the block's state and went past its border, so that state was never made",
     "prefilled again": "names lag behind the chunk's end by what the drafter may prefill again",
-    "refused": "a call was refused before, and counting it changed what is known of a checkpoint",
+    "checkpoint forgotten": "a refused call of the request came after the chunk that saved the state in this block",
     "checkpoint ahead": "a checkpoint was named before the columns that may be prefilled again",
     "copy owed": "the state that was named has left the row before it was copied",
     "past the known boundaries": "the lookup goes up to the last token but one, its names end earlier",

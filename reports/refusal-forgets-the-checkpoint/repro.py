@@ -1,8 +1,8 @@
-"""Blocks bear other names than they must: a call was refused before, and counting it changed what is known of a
-checkpoint.
+"""Blocks bear other names than they must: a refused call of the request came after the chunk that saved the
+state in this block.
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
-it is gone. Written by slotcheck 0.1.0. Fingerprint: manager/hashes/pool/P9/other/refused.
+it is gone. Written by slotcheck 0.1.0. Fingerprint: manager/hashes/pool/P9/other/checkpoint forgotten.
 """
 
 import os
