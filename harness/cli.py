@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from harness import __version__, findings, tracefile, warmup_commands, workload_commands
-from harness.console import console, download, progress, show_report
+from harness.console import console, progress, show_report
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
+from harness.options import Duration, Words, aspects_option, release_option, target_option, trace_argument
+from harness.release_commands import bisect_command, gate_command, releases_group
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.targets.compat import TargetError, installed_release
 from harness.worker import MAGIC, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
-from oracle.releases import CONFIRMED, RULES, Rule, confirmed, runs
-from oracle.trace import ASPECTS, Trace
+from oracle.releases import CONFIRMED, runs
+from oracle.trace import Trace
 from oracle.warmup import WarmupTrace
 from oracle.workload import SchedulerTrace
 
@@ -32,77 +33,6 @@ if TYPE_CHECKING:
 LEVELS = ("manager", "rules", "warmup", "scheduler")
 LATER_LEVELS: tuple[str, ...] = ()
 CANARY_SECONDS = 300.0
-
-
-class Words(click.ParamType[frozenset[str]]):
-    """A comma list out of known words; one that a later version will have is told apart from one that is wrong."""
-
-    name = "words"
-
-    def __init__(self, what: str, known: tuple[str, ...], later: tuple[str, ...]) -> None:
-        self.what, self.known, self.later = what, known, later
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
-        if isinstance(value, frozenset):
-            return value
-        words = [word.strip() for word in str(value).split(",") if word.strip()]
-        for word in words:
-            if word in self.later:
-                self.fail(f"{self.what} {word!r} is not in this version; it has: {', '.join(self.known)}", param, ctx)
-            if word not in self.known:
-                self.fail(f"unknown {self.what} {word!r}; known: {', '.join(self.known)}", param, ctx)
-        if not words:
-            self.fail(f"no {self.what} given; known: {', '.join(self.known)}", param, ctx)
-        return frozenset(words)
-
-
-class Duration(click.ParamType[float]):
-    """Seconds: 90, 60s, 5m, 8h."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
-        try:
-            seconds = float(text[:-1]) * factor if factor else float(text)
-        except ValueError:
-            self.fail(f"{value!r} is not a duration; write 90, 60s, 5m or 8h", param, ctx)
-        if not 0 < seconds < float("inf"):
-            self.fail(f"a duration must be above 0, got {value!r}", param, ctx)
-        return seconds
-
-
-ASPECT_WORDS = Words("aspect", ASPECTS, ())
-target_option = click.option("--target", metavar="MODULE:CLASS", help="A Target, or a replacement of KVCacheManager.")
-aspects_option = click.option(
-    "--aspects",
-    type=ASPECT_WORDS,
-    metavar="WORD,...",
-    default=frozenset(ASPECTS),
-    help=f"What is compared, of {', '.join(ASPECTS)}; default all.",
-)
-
-
-def _choose(context: click.Context, parameter: click.Parameter, wanted: str | None) -> None:
-    """Before anything imports vLLM."""
-    from harness import store
-
-    if wanted is not None:
-        store.choose(wanted)
-
-
-release_option = click.option(
-    "--release",
-    metavar="RELEASE|FOLDER",
-    callback=_choose,
-    expose_value=False,
-    is_eager=True,
-    help="Run this vLLM: one that `releases list` shows, or a folder with a vllm package in it.",
-)
-trace_argument = click.argument("trace", type=click.Path(path_type=Path))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -372,52 +302,9 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     sys.exit(1)
 
 
-@cli.command("bisect")
-@trace_argument
-@click.option("--releases", metavar="R,...", help="Which of the releases at hand; default all.")
-def bisect_command(trace: Path, releases: str | None) -> None:
-    """In which releases does a trace diverge, and which is the first?"""
-    from harness import first_bad
-
-    _read(trace)
-    here = first_bad.at_hand()
-    wanted = [name.strip() for name in releases.split(",")] if releases else here
-    absent = [name for name in wanted if name not in here]
-    if absent:
-        raise TargetError(
-            f"not at hand: {', '.join(absent)}; slotcheck releases fetch brings them, at hand: {', '.join(here)}"
-        )
-    rows = []
-    for release in wanted:
-        rows.append(first_bad.row(release, trace))
-        mark = {None: "cannot run", True: "diverges", False: "agrees"}[rows[-1].bad]
-        console().print(f"{release:10} {mark:10} {rows[-1].text if rows[-1].bad is not False else ''}".rstrip())
-    console().print(first_bad.first(rows))
-    sys.exit(1 if any(row.bad for row in rows) else 0 if any(row.bad is False for row in rows) else EXIT_INCONCLUSIVE)
-
-
-@cli.command("gate")
-@click.option("--from", "older", required=True, metavar="RELEASE", help="The release that is in use.")
-@click.option("--to", "newer", required=True, metavar="RELEASE|FOLDER", help="The one to move to.")
-@click.option("--budget", type=Duration(), default=60.0, help="How long to look; default 60s.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True, help="Where pages go."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def gate_command(older: str, newer: str, budget: float, seed: int, out: Path, as_json: bool) -> None:
-    """May we move from one release to another? Writes gate.md, gate.json and gate.xml (JUnit)."""
-    from harness import gate, job
-
-    talk = console(stderr=as_json)
-    job.prepare_out(out)
-    talk.print(f"importing vLLM {older} and {newer} ...")
-    found = gate.run(older, newer, seconds=budget, seed=seed, out=out)
-    tracefile.write_text(out / "gate.md", gate.markdown(found))
-    tracefile.write_text(out / "gate.json", tracefile.json_text(found.data()))
-    tracefile.write_text(out / "gate.xml", gate.junit(found))
-    click.echo(tracefile.json_text(found.data()) if as_json else gate.markdown(found), nl=False)
-    sys.exit(0 if found.passed else 1)
+cli.add_command(bisect_command)
+cli.add_command(gate_command)
+cli.add_command(releases_group)
 
 
 @cli.command("canary")
@@ -436,72 +323,6 @@ def canary_command(target: str | None) -> None:
         console(stderr=True).print("the canary was not caught: the harness cannot fail")
         sys.exit(EXIT_HARNESS)
     console().print(f"the canary was caught after {steps} steps")
-
-
-@cli.group("releases")
-def releases_group() -> None:
-    """The vLLM releases at hand; the rules and when they changed."""
-
-
-@releases_group.command("list")
-def releases_list() -> None:
-    """The release that is installed, and those in the cache folder."""
-    from harness import store
-
-    installed = installed_release()
-    if installed is None:
-        console().print("none: vLLM is not installed; install the extra: pip install 'slotcheck[vllm]'", markup=False)
-    else:
-        console().print(f"{installed}  installed, {_known(installed)}", highlight=False)
-    stored = store.stored()
-    for each in stored:
-        text = f"{each.release}  fetched {each.fetched}, {each.size / 2**20:.0f} MiB, {_known(each.release)}"
-        console().print(text, highlight=False)
-    if stored:
-        console().print(f"in {store.folder()}", markup=False, soft_wrap=True, highlight=False)
-
-
-def _known(release: str) -> str:
-    return "rules confirmed" if confirmed(release) else "rules not confirmed: a run is inconclusive"
-
-
-@releases_group.command("fetch")
-@click.argument("releases", nargs=-1, required=True)
-def releases_fetch(releases: tuple[str, ...]) -> None:
-    """Bring the Python files of releases into the cache folder."""
-    from harness import store
-
-    for release in releases:
-        with download(console(stderr=True), f"vllm {release}") as show:
-            here = store.fetch(release, show)
-        console().print(
-            f"{here.release}  {here.size / 2**20:.0f} MiB in {here.folder}", soft_wrap=True, highlight=False
-        )
-
-
-@releases_group.command("remove")
-@click.argument("releases", nargs=-1, required=True)
-def releases_remove(releases: tuple[str, ...]) -> None:
-    """Delete releases from the cache folder."""
-    from harness import store
-
-    for release in releases:
-        console().print(f"removed {store.remove(release).folder}", soft_wrap=True, highlight=False)
-
-
-@releases_group.command("rules")
-def releases_rules() -> None:
-    """Every rule that upstream changed: value, releases, reference."""
-    shown = Table(box=None, padding=(0, 1))
-    for name in ("rule", "value", "since", "until", "spec", "upstream"):
-        shown.add_column(name, overflow="fold")
-    for rule in RULES:
-        shown.add_row(*_rule_cells(rule))
-    console().print(shown)
-
-
-def _rule_cells(rule: Rule) -> tuple[str, ...]:
-    return (rule.name, rule.value, rule.since, rule.until or "now", rule.spec, rule.reference)
 
 
 @cli.group("findings")

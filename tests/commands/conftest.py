@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from harness import cli
+from harness import cli, release_commands
 from harness.targets import compat, loader
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,8 @@ def vllm(_imported, slot):
 def pure(slot, monkeypatch):
     """Commands that believe in a vLLM 0.33.0, which nobody imports: for targets of pure Python."""
     monkeypatch.setattr(loader, "import_vllm", lambda: None)
-    monkeypatch.setattr(cli, "installed_release", lambda: "0.33.0")
+    for module in (cli, release_commands):
+        monkeypatch.setattr(module, "installed_release", lambda: "0.33.0")
     return slot
 
 
@@ -75,7 +76,8 @@ def pure(slot, monkeypatch):
 def missing(slot, monkeypatch):
     """Commands where vLLM is not installed."""
     monkeypatch.setattr(compat, "installed_release", lambda: None)
-    monkeypatch.setattr(cli, "installed_release", lambda: None)
+    for module in (cli, release_commands):
+        monkeypatch.setattr(module, "installed_release", lambda: None)
     monkeypatch.delitem(sys.modules, "vllm.v1.core.kv_cache_manager", raising=False)
     return slot
 

@@ -35,7 +35,7 @@ def test_releases_list(pure, snapshot):
 
 def test_releases_list_of_an_unknown_release(pure, snapshot, monkeypatch):
     """A run on it is never green."""
-    monkeypatch.setattr("harness.cli.installed_release", lambda: "0.40.0")
+    monkeypatch.setattr("harness.release_commands.installed_release", lambda: "0.40.0")
 
     assert snapshot == pure("releases", "list").out
 

@@ -1,0 +1,80 @@
+"""What commands of the command line take alike: words, durations, the target, the release, a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from oracle.trace import ASPECTS
+
+
+class Words(click.ParamType[frozenset[str]]):
+    """A comma list out of known words; one that a later version will have is told apart from one that is wrong."""
+
+    name = "words"
+
+    def __init__(self, what: str, known: tuple[str, ...], later: tuple[str, ...]) -> None:
+        self.what, self.known, self.later = what, known, later
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+        if isinstance(value, frozenset):
+            return value
+        words = [word.strip() for word in str(value).split(",") if word.strip()]
+        for word in words:
+            if word in self.later:
+                self.fail(f"{self.what} {word!r} is not in this version; it has: {', '.join(self.known)}", param, ctx)
+            if word not in self.known:
+                self.fail(f"unknown {self.what} {word!r}; known: {', '.join(self.known)}", param, ctx)
+        if not words:
+            self.fail(f"no {self.what} given; known: {', '.join(self.known)}", param, ctx)
+        return frozenset(words)
+
+
+class Duration(click.ParamType[float]):
+    """Seconds: 90, 60s, 5m, 8h."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+        try:
+            seconds = float(text[:-1]) * factor if factor else float(text)
+        except ValueError:
+            self.fail(f"{value!r} is not a duration; write 90, 60s, 5m or 8h", param, ctx)
+        if not 0 < seconds < float("inf"):
+            self.fail(f"a duration must be above 0, got {value!r}", param, ctx)
+        return seconds
+
+
+ASPECT_WORDS = Words("aspect", ASPECTS, ())
+target_option = click.option("--target", metavar="MODULE:CLASS", help="A Target, or a replacement of KVCacheManager.")
+aspects_option = click.option(
+    "--aspects",
+    type=ASPECT_WORDS,
+    metavar="WORD,...",
+    default=frozenset(ASPECTS),
+    help=f"What is compared, of {', '.join(ASPECTS)}; default all.",
+)
+
+
+def _choose(context: click.Context, parameter: click.Parameter, wanted: str | None) -> None:
+    """Before anything imports vLLM."""
+    from harness import store
+
+    if wanted is not None:
+        store.choose(wanted)
+
+
+release_option = click.option(
+    "--release",
+    metavar="RELEASE|FOLDER",
+    callback=_choose,
+    expose_value=False,
+    is_eager=True,
+    help="Run this vLLM: one that `releases list` shows, or a folder with a vllm package in it.",
+)
+trace_argument = click.argument("trace", type=click.Path(path_type=Path))
