@@ -7,7 +7,7 @@ the step's room, the known tokens and the chunk rule (P40). So an operation stay
 
 from __future__ import annotations
 
-from oracle.chunks import Chunks
+from oracle.chunks import chunks_of
 from oracle.content import Prefixes
 from oracle.groups import Mamba
 from oracle.ledger import RUNNING, Ledger, Request, Settled, Step
@@ -21,7 +21,7 @@ class CachingLedger(Ledger):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.prefixes = Prefixes()
-        self.chunks = Chunks(setting)
+        self.chunks = chunks_of(setting)
         #: chunk ends are cut by the chunk rule, not refused
         self.align = 0
         self.longest = setting.max_model_len - 1

@@ -6,28 +6,34 @@ chunks end where a state is worth saving: at block borders, at the prompt's last
 
 from __future__ import annotations
 
+from attrs import frozen
+
 from oracle.groups import Mamba
 from oracle.retention import resume_position
 from oracle.setting import Setting
 
 
+@frozen
 class Chunks:
-    """The chunk rule of one setting."""
+    """The chunk rule of one setting. Sizes in tokens; the plain rule by default, hits at block borders alone.
 
-    def __init__(self, setting: Setting) -> None:
-        states = [group for group in setting.groups if isinstance(group, Mamba) and group.mode == "align"]
-        self.size = states[0].block_size if states else 0
-        self.hash_size = setting.hash_size
-        self.ahead, self.use_eagle = setting.num_hash_lookahead_tokens, setting.use_eagle
-        self.most = setting.max_num_batched_tokens
-        self.inner = bool(states) and setting.fine_hits and self.hash_size < self.size
-        self.checkpoints = bool(states) and all(group.checkpoint_blocks > 0 for group in states)
-        self.alignment = states[0].checkpoint_alignment if states else None
-        marked = any(group.eagle for group in setting.groups) or setting.use_eagle
-        again = setting.num_prefill_lookahead_tokens > 1
-        self.junctions = self.inner and setting.enable_mamba_shared_prefix_checkpoint and marked and not again
+    size: tokens a block of the align groups, 0 without any. most: the largest chunk there is. use_eagle: a hit loses
+    its last unit. ahead: hash lookahead. inner: hits may end inside a block, at multiples of hash_size. checkpoints:
+    the chunk that ends a prefill also saves an inner state, at a multiple of `alignment` from its start. junctions:
+    whether a chunk stops at one exactly.
+    """
 
-    def end(self, start: int, end: int, prompt: int, tokens: int, junction: int) -> int:
+    size: int
+    most: int
+    use_eagle: bool = False
+    ahead: int = 0
+    hash_size: int = 1
+    inner: bool = False
+    checkpoints: bool = False
+    alignment: int | None = None
+    junctions: bool = False
+
+    def end(self, start: int, end: int, prompt: int, tokens: int, junction: int = 0) -> int:
         """Where a chunk that begins at `start` and could go to `end` ends; `start` if it cannot be cut well."""
         last = max(prompt, tokens - 1)
         if not self.size or start >= last:
@@ -64,3 +70,23 @@ class Chunks:
             and (position - start) % self.alignment == 0
             and -(-end // self.size) - 2 > (start - 1) // self.size
         )
+
+
+def chunks_of(setting: Setting) -> Chunks:
+    """The chunk rule of a manager-level setting."""
+    states = [group for group in setting.groups if isinstance(group, Mamba) and group.mode == "align"]
+    size = states[0].block_size if states else 0
+    inner = bool(states) and setting.fine_hits and setting.hash_size < size
+    marked = any(group.eagle for group in setting.groups) or setting.use_eagle
+    again = setting.num_prefill_lookahead_tokens > 1
+    return Chunks(
+        size,
+        setting.max_num_batched_tokens,
+        setting.use_eagle,
+        setting.num_hash_lookahead_tokens,
+        setting.hash_size,
+        inner,
+        checkpoints=bool(states) and all(group.checkpoint_blocks > 0 for group in states),
+        alignment=states[0].checkpoint_alignment if states else None,
+        junctions=inner and setting.enable_mamba_shared_prefix_checkpoint and marked and not again,
+    )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from attrs import define
 
-from oracle.align_split import Align, split
+from oracle.chunks import Chunks
 from oracle.content import Content
 from oracle.methods import draft_counts
 from oracle.trace import GRANTED, Call, Observation, Rows
@@ -114,7 +114,7 @@ class Scheduler:
         self.must_fit = setting.scheduler_reserve_full_isl
         most = min(self.budget, self.threshold) if self.threshold else self.budget
         drop, size = facts.block_drop and not facts.hash_lookahead, setting.align_size
-        self.align = Align(size, most, drop, facts.hash_lookahead) if size else None
+        self.chunks = Chunks(size, most, drop, facts.hash_lookahead)
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: list[Request] = []
@@ -199,9 +199,12 @@ class Scheduler:
         if 0 < threshold < new:
             new = threshold
         new = min(new, step.room(), self.limit - 1 - request.comp)
-        if self.align:
-            new = split(self.align, request.prompt, request.n, request.comp, new)
+        new = self._chunk(request, request.comp, new)
         return self._clear_of_the_end(request, request.comp, new)
+
+    def _chunk(self, request: Request, comp: int, new: int) -> int:
+        """S41: tokens of the chunk that begins at `comp` and may take `new`; 0: none ends where a state may be kept."""
+        return self.chunks.end(comp, comp + new, request.prompt, request.n) - comp
 
     def _clear_of_the_end(self, request: Request, comp: int, new: int) -> int:
         """S22: a chunk leaves nothing, or enough known tokens for the drafter's modules to read."""
@@ -276,8 +279,8 @@ class Scheduler:
         if not self.chunked and new > room:
             return -1, False
         new = min(new, room)
-        if self.align:
-            new = split(self.align, request.prompt, request.n, comp, new)
+        if self.chunks.size:
+            new = self._chunk(request, comp, new)
             if new == 0:
                 return -1, False
             if padded and new != 1 + self.drafts:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from oracle.align_split import Align, split
 from oracle.allocator import Allocator
+from oracle.chunks import Chunks
 from oracle.errors import SettingError
 from oracle.groups import FullAttention
 from oracle.scheduler import Scheduler
@@ -187,10 +187,10 @@ def test_the_least_urgent_is_the_victim() -> None:
 )
 def test_chunks_of_mamba_blocks(budget: int, prompt: int, ahead: int, ends: list[int]) -> None:
     """S41: u 16, B 16, prompt 40: 16, 16, 8. Hash lookahead 3, B 64, prompt 33: 16, 17."""
-    align = Align(16, budget, False, ahead)
+    rule = Chunks(16, budget, ahead=ahead)
     chunks, start = [], 0
     while start < prompt:
-        chunks.append(split(align, prompt, prompt, start, min(budget, prompt - start)))
+        chunks.append(rule.end(start, start + min(budget, prompt - start), prompt, prompt) - start)
         start += chunks[-1]
 
     assert ends == chunks
