@@ -18,6 +18,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from harness.passes import Asked, predict
+from harness.reach import plain_minima
 from harness.replay import Options
 from harness.side import Side
 from harness.worker import EXAMPLES
@@ -51,13 +52,38 @@ class Sorted:
     """Fingerprint of a regression -> its report folder, beside the page."""
     tree: str = ""
     """The folder that the newer one was imported from, if it is no release at hand."""
+    canary: bool = True
+    """A planted defect was caught on both."""
+    reach: Counter[str] = field(factory=Counter)
+    """Crossings that the traces met on the newer one."""
     drift: list[tuple[str, str, str]] = field(factory=list)
     """Name, what the older one has that the newer one has not, and the other way round."""
 
     @property
+    def bad(self) -> bool:
+        """Something stands in the way of the newer release."""
+        return bool(self.regressions or self.unknown)
+
+    @property
+    def missed(self) -> list[str]:
+        """Crossings that were not met often enough, of those that the older release can show."""
+        return [name for name, least in plain_minima(self.older).items() if self.reach[name] < least]
+
+    @property
     def passed(self) -> bool:
-        """Nothing stands in the way of the newer release."""
-        return not self.regressions and not self.unknown
+        """Nothing stands in the way, and the gate could have seen it."""
+        return not self.bad and self.canary and not self.missed
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence."""
+        if self.bad:
+            return "**Not yet:** there are regressions or unknown differences."
+        if not self.canary:
+            return "**Broken:** a planted defect was not caught: this gate could not have failed."
+        if self.missed:
+            return f"**Inconclusive:** not reached often enough: {', '.join(self.missed)}; give it more --budget."
+        return "Nothing stands in the way."
 
     @property
     def changed(self) -> list[tuple[Rule | None, Rule]]:
@@ -72,6 +98,8 @@ class Sorted:
             "to": self.newer,
             "tree": self.tree,
             "passed": self.passed,
+            "canary": self.canary,
+            "missed": self.missed,
             "seed": self.seed,
             "traces": self.traces,
             "steps": self.steps,
@@ -95,6 +123,10 @@ def run(
     try:
         first, second = [str(side.start()["release"]) for side in sides]
         found = Sorted(first, second, seed=seed, tree="" if newer == second else newer)
+        for side in sides:
+            side.send({"canary": True})
+        caught = [side.take()["caught"] for side in sides]
+        found.canary = all(caught)
         examples: dict[str, tuple[bytes, str]] = {}
         while found.shards == 0 or time.monotonic() - start < seconds:
             _one_shard(found, sides, examples)
@@ -127,6 +159,7 @@ def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes
     found.shards += 1
     found.traces += answers[1]["traces"]
     found.steps += answers[1]["steps"]
+    found.reach.update(answers[1]["reach"])
     before, after = ({seen["place"]: seen for seen in answer["seen"]} for answer in answers)
     for place in sorted({*before, *after}):
         _sort(found, before.get(place, _NOTHING), after.get(place, _NOTHING))
@@ -200,14 +233,11 @@ def _section(title: str, counts: Counter[str], none: str) -> list[str]:
 
 def markdown(found: Sorted) -> str:
     """The page."""
-    verdict = (
-        "Nothing stands in the way." if found.passed else "**Not yet:** there are regressions or unknown differences."
-    )
     size = f"{found.traces:,} traces, {found.steps:,} steps on both releases (seed {found.seed})"
     lines = [
         f"# vLLM {found.older} to {found.newer}{f' in {found.tree}' if found.tree else ''}: KV-cache slot allocation",
         "",
-        f"{verdict} {size}, manager level, caching off, kinds and fields that both have.",
+        f"{found.verdict} {size}, manager level, caching off, kinds and fields that both have.",
         "",
         *_section("Regressions", found.regressions, "None."),
         *[f"- `{name}`: {folder}/report.md" for name, folder in sorted(found.reports.items())],

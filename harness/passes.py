@@ -157,12 +157,16 @@ def _same(expected: object, observed: object, step: int) -> bool:
     return not named and compare.audits(expected, observed, ASPECTS, step) is None
 
 
-def compared(data: bytes, profile: str, make_target: MakeTarget, options: Options) -> Outcome:
+def compared(
+    data: bytes, profile: str, make_target: MakeTarget, options: Options, reach: Reach | None = None
+) -> Outcome:
     """What a target makes of packed bytes: in two passes, and in lockstep where an answer is another one."""
     prediction = predict(data, profile, options)
-    if play(prediction, make_target) is None:
-        return prediction.outcome
-    return lockstep(data, profile, make_target, options)
+    if play(prediction, make_target) is not None:
+        return lockstep(data, profile, make_target, options, reach)
+    if reach is not None:
+        reach.counts.update(prediction.reach.counts)
+    return prediction.outcome
 
 
 def lockstep(

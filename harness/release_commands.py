@@ -10,7 +10,7 @@ from rich.table import Table
 
 from harness import tracefile
 from harness.console import console, download
-from harness.errors import EXIT_INCONCLUSIVE
+from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.options import Duration, trace_argument
 from harness.targets.compat import TargetError, installed_release
 from oracle.releases import RULES, Rule, confirmed
@@ -61,7 +61,7 @@ def gate_command(older: str, newer: str, budget: float, seed: int, out: Path, as
     tracefile.write_text(out / "gate.json", tracefile.json_text(found.data()))
     tracefile.write_text(out / "gate.xml", gate.junit(found))
     click.echo(tracefile.json_text(found.data()) if as_json else gate.markdown(found), nl=False)
-    sys.exit(0 if found.passed else 1)
+    sys.exit(1 if found.bad else EXIT_HARNESS if not found.canary else EXIT_INCONCLUSIVE if found.missed else 0)
 
 
 @click.group("releases")

@@ -92,18 +92,26 @@ class _Answers:
     def shard(self, question: Answer) -> Answer:
         """Run the traces of one shard; those in which something was seen, with their place in it."""
         from harness import passes
+        from harness.reach import Reach
         from strategies.traces import draw
 
+        reach = Reach()
         seen: list[Answer] = []
         drawn: list[bytes] = []
         draw(question["seed"], question["shard"], question["examples"], drawn.append)
         steps = 0
         for place, data in enumerate(drawn):
-            outcome = passes.compared(data, question["profile"], self.make_target, self.options)
+            outcome = passes.compared(data, question["profile"], self.make_target, self.options, reach)
             steps += outcome.steps
             if outcome.declared or outcome.differences:
                 seen.append({"place": place, **self._seen(outcome.declared, outcome.differences)})
-        return {"traces": len(drawn), "steps": steps, "seen": seen}
+        return {"traces": len(drawn), "steps": steps, "seen": seen, "reach": dict(reach.counts)}
+
+    def canary(self, question: Answer) -> Answer:
+        """Whether a planted defect is caught on this release."""
+        from harness import canary
+
+        return {"caught": canary.caught(self.make_target, self.options) is not None}
 
     def _seen(self, declared: list[Any], new: list[Any]) -> Answer:
         findings = [finding.name for finding in map(self.declared.explain, declared) if finding is not None]
@@ -162,6 +170,7 @@ def main() -> None:
         return
     say({"release": release})
     kinds: dict[str, Callable[[Answer], Answer]] = {
+        "canary": answers.canary,
         "shard": answers.shard,
         "replay": answers.replay,
         "report": answers.report,

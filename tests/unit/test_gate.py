@@ -11,6 +11,7 @@ import pytest
 
 from harness import gate
 from harness.gate import Sorted
+from harness.reach import MINIMA
 from harness.side import Side
 from harness.targets.compat import TargetError
 
@@ -22,6 +23,7 @@ class Told:
 
     def __init__(self, release, seen):
         self.release, self.seen, self.asked = release, seen, []
+        self.reach, self.caught = dict(MINIMA), True
 
     def start(self):
         return {"release": self.release}
@@ -32,7 +34,9 @@ class Told:
     def take(self):
         question = self.asked[-1]
         if "shard" in question:
-            return {"traces": 3, "steps": 30, "seen": self.seen}
+            return {"traces": 3, "steps": 30, "seen": self.seen, "reach": self.reach}
+        if "canary" in question:
+            return {"caught": self.caught}
         return {"a": ["x"]} if "interface" in question else {}
 
     def ask(self, question):
@@ -51,8 +55,9 @@ def seen(place, new=(), declared=()):
 def ran(monkeypatch, tmp_path):
     """A gate on one shard whose sides saw what is given."""
 
-    def run(before, after, releases=("0.32.0", "0.33.0")):
+    def run(before, after, releases=("0.32.0", "0.33.0"), **newer):
         told = [Told(release, found) for release, found in zip(releases, (before, after), strict=True)]
+        vars(told[1]).update(newer)
         sides = iter(told)
         monkeypatch.setattr(gate, "Side", lambda release, limits: next(sides))
         monkeypatch.setattr(gate, "EXAMPLES", 3)
@@ -82,6 +87,15 @@ def test_what_one_trace_showed_is_sorted(ran, before, after, expected):
 
     assert expected == {name: counts for name, counts in kinds.items() if counts}
     assert found.passed is not bool({"regressions", "unknown"} & expected.keys())
+
+
+def test_a_gate_that_could_not_have_failed_does_not_pass(ran):
+    """Its canary was not caught, or it met too little."""
+    blind, _ = ran([], [], caught=False)
+    short, _ = ran([], [], reach={**MINIMA, "trim": 1})
+
+    assert (False, "**Broken:**") == (blind.passed, blind.verdict.split()[0])
+    assert (False, ["trim"], "**Inconclusive:**") == (short.passed, short.missed, short.verdict.split()[0])
 
 
 def test_a_release_without_confirmed_rules_has_no_regressions(ran):
@@ -132,6 +146,7 @@ FULL = Sorted(
     "0.31.0",
     "0.32.0",
     shards=2,
+    reach=Counter(MINIMA),
     traces=92,
     steps=9200,
     seconds=61.04,
@@ -154,7 +169,9 @@ def test_pages(snapshot):
 
 def test_the_page_of_a_gate_that_passed(snapshot):
     """Sections that are empty say so; a tree that is no release is named."""
-    assert snapshot == gate.markdown(Sorted("0.33.0", "0.33.0", traces=46, steps=4600, tree="/home/me/vllm"))
+    assert snapshot == gate.markdown(
+        Sorted("0.33.0", "0.33.0", traces=46, steps=4600, reach=Counter(MINIMA), tree="/home/me/vllm")
+    )
 
 
 def test_junit_counts():
