@@ -7,6 +7,7 @@ preceded by its lookup, an output that comes back publishes, and when a step is 
 from __future__ import annotations
 
 from collections import deque
+from traceback import walk_tb
 from typing import cast
 
 from attrs import evolve
@@ -344,14 +345,13 @@ class CachedReplay(Replay):
         blocks = {block for block in {*ours, *theirs} if ours.get(block) != theirs.get(block)}
         return bool(blocks) and blocks <= self.forgotten
 
-    def _exports(self) -> bool:
-        """Whether a prefill chunk may save an inner state."""
-        return any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
-
-    def _known_cause(self) -> tuple[str, ...]:
+    def _known_cause(self, error: TargetRaised) -> tuple[str, ...]:
         """A checkpoint is named at once, the columns before it later: what may be prefilled again is held back."""
         held_back = self.setting.num_prefill_lookahead_tokens > 1
-        return ("checkpoint ahead",) if held_back and self._exports() else ()
+        exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
+        cause = error.__cause__
+        frames = [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
+        return ("checkpoint ahead",) if held_back and exported and frames[-1:] == ["cache_full_blocks"] else ()
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""

@@ -211,13 +211,13 @@ class Replay:
                 sign=f"error:{type(error.__cause__).__name__}",
                 expected="an answer",
                 observed=str(error),
-                tags=self._known_cause(),
+                tags=self._known_cause(error),
             )
         )
         self.over = True
 
-    def _known_cause(self) -> tuple[str, ...]:
-        """What is known to make a target raise in this setting."""
+    def _known_cause(self, error: TargetRaised) -> tuple[str, ...]:
+        """What is known to make a target raise so."""
         return ()
 
     def _laws_broken(self) -> None:

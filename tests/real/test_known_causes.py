@@ -1,0 +1,64 @@
+"""A finding of prefix caching covers its own defect: the same sign from another cause is a new difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from harness.findings import Declared, load
+from harness.replay import Options, run_trace
+from harness.targets.cached import CachingManager
+from oracle.groups import Mamba
+from oracle.setting import Setting
+from oracle.trace import Difference, Extend, Trace
+
+DECLARED = Declared(load(), "0.33.0")
+FORGOTTEN = next(finding for finding in load() if finding.name == "refusal-forgets-the-checkpoint").trace()
+AHEAD = Trace(
+    setting=Setting(
+        groups=(Mamba(block_size=1, checkpoint_blocks=1, checkpoint_alignment=1),),
+        num_blocks=4,
+        max_model_len=4,
+        in_flight_depth=2,
+        enable_caching=True,
+        num_prefill_lookahead_tokens=3,
+    ),
+    operations=(Extend(request=0, new=2, prompt=2), Extend(request=0, new=0)),
+)
+
+
+def shown(trace: Trace, make: Any) -> Difference:
+    """What ends a trace."""
+    return run_trace(trace, make, Options(audit_every=1)).differences[0]
+
+
+class NoNames(CachingManager):
+    """Shows no block's name at all."""
+
+    def audit(self) -> Any:
+        return evolve(super().audit(), names={})
+
+
+class Raises(CachingManager):
+    """Fails in its own code when names are given."""
+
+    def publish(self, call: Any, tokens: int) -> Any:
+        raise AssertionError("of our own")
+
+
+@pytest.mark.parametrize(
+    ("trace", "name"), [(FORGOTTEN, "refusal-forgets-the-checkpoint"), (AHEAD, "state-named-behind-its-chunk")]
+)
+def test_the_release_shows_it(trace: Trace, name: str) -> None:
+    """By its own cause."""
+    finding = DECLARED.explain(shown(trace, CachingManager))
+
+    assert name == (finding and finding.name)
+
+
+@pytest.mark.parametrize(("trace", "other"), [(FORGOTTEN, NoNames), (AHEAD, Raises)])
+def test_another_cause_is_new(trace: Trace, other: Any) -> None:
+    """Names that are missing everywhere; an assertion of another place."""
+    assert None is DECLARED.explain(shown(trace, other))
