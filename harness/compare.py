@@ -101,7 +101,11 @@ def _describe(
         rule, sign = _decision(expected, observed, allocator)
         if call is not None and before is not None:
             detail = counted(allocator, call, before)
-            suspect = suspects.cause(allocator, call, before) if expected.outcome == REFUSED else None
+            suspect = None
+            if expected.outcome == REFUSED:
+                suspect = suspects.cause(allocator, call, before)
+            elif observed.outcome == REFUSED:
+                suspect = suspects.refusal(allocator, call, before, expected.free)
             if suspect is not None:
                 tags, kind = (suspect[0],), suspect[1]
     elif aspect in ("columns", "nulls", "ids") and index is not None:

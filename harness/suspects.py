@@ -43,10 +43,20 @@ def _longer_known(rule: Positional, work: Work, row: list[int]) -> int:
     return max(0, len(row) - ceil_div(min(work.tokens, rule.max_model_len), rule.size) - rule.scratch)
 
 
+def _behind_nulls(rule: Positional, work: Work, row: list[int]) -> int:
+    """Dead states before a null: a removal that walks back to the first null leaves them allocated (A14)."""
+    if not isinstance(rule, AlignRows) or work.first:
+        return 0
+    dead = row[: rule.dead_columns(work.processed)]
+    while dead and dead[-1]:
+        dead.pop()  # what the walk reaches
+    return len(dead) - dead.count(0)
+
+
 _GATE = (("dead columns", _dead_columns), ("longer row", _longer_known))
 _TEST = (("adopted state", _adopted_state), ("longer row", _longer_row))
 #: the names that a difference may carry in its tags
-NAMES = frozenset(name for name, _ in (*_GATE, *_TEST))
+NAMES = frozenset(name for name, _ in (*_GATE, *_TEST)) | {"behind nulls"}
 
 
 def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | None:
@@ -63,6 +73,16 @@ def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | N
         if total >= allocator.short:
             return name, "+".join(sorted(kinds))
     return None
+
+
+def refusal(allocator: Allocator, call: Call, before: Rows, free: int) -> tuple[str, str] | None:
+    """The same for a target that refused where the oracle granted and had `free` blocks left."""
+    work = work_of(call, not any(before), allocator.setting.max_model_len)
+    kept = sum(_behind_nulls(rule, work, list(row)) for rule, row in zip(allocator.rules, before, strict=True))
+    spare = free - call.reserved_blocks
+    if call.waiting and call.has_scheduled_reqs:
+        spare -= allocator.watermark_blocks
+    return ("behind nulls", "mamba_align") if kept > spare else None
 
 
 def _kind(rule: Positional) -> str:

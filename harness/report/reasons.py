@@ -256,6 +256,7 @@ REASONS: dict[str, Reason] = {
 
 #: what is behind a wrong decision: the tags that `harness.suspects` gives
 CAUSES = {
+    "behind nulls": "states that nobody reads, before a null column, were not given back",
     "dead columns": "dead columns are taken off the cap, and null columns count as held",
     "adopted state": "the block of the loaded state is not counted beside the running state's",
     "longer row": "a row that is longer than the call needs counts below zero and pays for other groups",

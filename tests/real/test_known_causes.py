@@ -12,7 +12,7 @@ from harness.replay import Options, run_trace
 from harness.targets.cached import CachingManager
 from oracle.groups import Mamba
 from oracle.setting import Setting
-from oracle.trace import Difference, Extend, Trace
+from oracle.trace import Difference, Extend, NewStep, Release, Settle, Trace
 
 DECLARED = Declared(load(), "0.33.0")
 FORGOTTEN = next(finding for finding in load() if finding.name == "refusal-forgets-the-checkpoint").trace()
@@ -62,3 +62,12 @@ def test_the_release_shows_it(trace: Trace, name: str) -> None:
 def test_another_cause_is_new(trace: Trace, other: Any) -> None:
     """Names that are missing everywhere; an assertion of another place."""
     assert None is DECLARED.explain(shown(trace, other))
+
+
+def test_a_state_of_the_wrong_prefix_is_read() -> None:
+    """What the wrong name does: a request that hits it starts from the state after 8 tokens, not after 12."""
+    operations = (*FORGOTTEN.operations, Settle(), Settle(), NewStep(), Release(request=1))
+    trace = evolve(FORGOTTEN, operations=(*operations, Extend(request=2, new=2, prompt=14), Settle()))
+    broken = run_trace(trace, CachingManager, Options(audit_every=1, aspects=frozenset({"law"}))).differences
+
+    assert ["manager/law/mamba_align/M12/state/hit"] == [found.fingerprint for found in broken]

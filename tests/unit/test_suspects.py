@@ -75,3 +75,22 @@ def test_the_cause_of_a_wrong_decision(name):
     held = tuple(tuple(row) for row in oracle.rows.get(0, oracle.nothing))
 
     assert (REFUSED, suspect) == (oracle.extend(refused).outcome, suspects.cause(oracle, refused, held))
+
+
+#: the row before the call, blocks left after it, reserved ones, whether dead states behind nulls explain a refusal
+KEPT = {
+    "one state behind a null, none to spare": ((1, 0, 2, 3), 0, 0, True),
+    "one to spare": ((1, 0, 2, 3), 1, 0, False),
+    "one to spare that is reserved": ((1, 0, 2, 3), 1, 1, True),
+    "the walk reaches it": ((0, 1, 2, 3), 0, 0, False),
+    "it is still read": ((0, 0, 0, 3), 0, 0, False),
+}
+
+
+@pytest.mark.parametrize(("row", "free", "reserved", "explains"), KEPT.values(), ids=KEPT)
+def test_the_cause_of_a_wrong_refusal(row, free, reserved, explains):
+    """At c 4 with nothing in flight, b 1: columns 0 .. 2 are dead; a walk back from column 2 ends at the first null."""
+    oracle = Allocator(setting(Mamba(block_size=1), num_blocks=9))
+    asked = call(4, 1, waiting=False, reserved_blocks=reserved)
+
+    assert explains is (suspects.refusal(oracle, asked, (row,), free) == ("behind nulls", "mamba_align"))
