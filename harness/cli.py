@@ -19,6 +19,7 @@ from harness.release_commands import bisect_command, gate_command, releases_grou
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.targets.compat import TargetError, installed_release
+from harness.verdict import EXIT
 from harness.worker import MAGIC, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
@@ -108,7 +109,7 @@ def run(
     if level != {"manager"}:
         other = _other_level(level, steps, budget, seed, workers, out, installed, not no_findings, hang, kernels)
         click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
-        sys.exit(job.EXIT[other.verdict])
+        sys.exit(EXIT[other.verdict])
     wanted = job.Job(
         seed=seed,
         steps=steps,
@@ -128,7 +129,7 @@ def run(
         click.echo(tracefile.json_text(report.data()), nl=False)
     else:
         show_report(talk, report)
-    sys.exit(job.EXIT[report.verdict])
+    sys.exit(EXIT[report.verdict])
 
 
 def _check_level(level: frozenset[str], target: str | None) -> None:

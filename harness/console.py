@@ -11,7 +11,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from rich.table import Table
 
 from harness.engine import RunResult
-from harness.job import AGREED, DIFFERENCES, Report
+from harness.job import Report
+from harness.verdict import AGREED, DIFFERENCES
 
 #: without a terminal, a line every so many steps
 PLAIN_EVERY = 100_000

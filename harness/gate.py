@@ -8,7 +8,6 @@ project uses. Caching is off: its rules are specified for one release.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from harness.passes import Asked, predict
 from harness.reach import plain_minima
 from harness.replay import Options
 from harness.side import Side
+from harness.verdict import folder_name
 from harness.worker import EXAMPLES
 from oracle.releases import OF_TRACES, Choices, Rule, choices_of, confirmed, in_force
 from strategies.traces import draw
@@ -132,7 +132,7 @@ def run(
             _one_shard(found, sides, examples)
             show(found)
         for name, (data, profile) in list(examples.items())[:MOST_REPORTS]:
-            folder = re.sub(r"\W+", "-", name)
+            folder = folder_name(name)
             sides[1].ask({"report": True, "data": data.hex(), "profile": profile, "out": str(out / folder)})
             found.reports[name] = folder
         for side in sides:

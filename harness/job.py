@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,19 +11,15 @@ from attrs import define, evolve, field, frozen
 
 from harness import canary, findings, tracefile
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
-from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.forks import in_a_fork
 from harness.reach import minima
 from harness.replay import MakeTarget, Options, run_trace
 from harness.report.folder import Seen, also_names, write_report
 from harness.shrink import Shrunk, defect_of, rank, same_defect
+from harness.verdict import AGREED, folder_name, judge
 from harness.worker import Found
 from oracle.errors import SlotcheckError
-from oracle.releases import confirmed
 from oracle.trace import Difference
-
-AGREED, DIFFERENCES, INCONCLUSIVE, BROKEN = "agreed", "differences", "inconclusive", "broken"
-EXIT = {AGREED: 0, DIFFERENCES: 1, INCONCLUSIVE: EXIT_INCONCLUSIVE, BROKEN: EXIT_HARNESS}
 
 
 @frozen(kw_only=True)
@@ -209,7 +204,7 @@ def _shrink_all(report: Report, plan: Plan) -> None:
         report.not_shrunk += not defect
     for defect, known in sorted(seen.items()):
         first, *also = sorted(known.values(), key=lambda one: rank(one.shrunk.trace))
-        folder = report.job.out / re.sub("[/ :]", "-", first.shrunk.difference.fingerprint)
+        folder = report.job.out / folder_name(first.shrunk.difference.fingerprint)
         write_report(folder, first.shrunk, report.job.release, report.job.make_target, also)
         count = sum(one.count for one in known.values()) + rest[defect]
         shared = _shared(report.job, first.shrunk, plan)
@@ -246,22 +241,13 @@ def in_turn(found: Mapping[str, Found]) -> list[str]:
 
 def _judge(report: Report) -> None:
     """The verdict and why."""
-    job, result, reasons = report.job, report.result, report.reasons
-    if report.differences:
-        reasons.append(f"{len(report.differences)} difference(s) that no finding declares")
-    if result.interrupted:
-        reasons.append("interrupted; what was found until then is kept")
-    if report.differences:  # a run that failed needs no canary to prove that it can
-        report.verdict = DIFFERENCES
-        return
-    if report.canary_steps is None:
-        report.verdict = BROKEN
-        how = f" ({report.canary_ended})" if report.canary_ended else ""
-        reasons.append(f"the canary was not caught{how}: this run could not have failed")
-        return
-    if not confirmed(job.release):
-        reasons.append(f"rules not confirmed for release {job.release or 'unknown'}")
-    if report.missed:
-        reasons.append(f"not reached often enough: {', '.join(report.missed)}")
-    if reasons:
-        report.verdict = INCONCLUSIVE
+    job, result = report.job, report.result
+    report.verdict, report.reasons = judge(
+        new=len(report.differences),
+        caught=report.canary_steps is not None,
+        ended=report.canary_ended,
+        release=job.release,
+        level="manager",
+        missed=report.missed,
+        cut_short="interrupted; what was found until then is kept" if result.interrupted else "",
+    )

@@ -10,7 +10,6 @@ from attrs import define, evolve, field, fields, frozen
 
 from harness import tracefile
 from harness.findings import Declared, Finding, FindingError, argument
-from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
 from harness.rules_grid import ALL_DRAFTS, cases, kept_cases
 from harness.rules_level import (
     Release,
@@ -23,9 +22,9 @@ from harness.rules_level import (
     run,
 )
 from harness.rules_reach import MINIMA
+from harness.verdict import AGREED, folder_name, judge
 from oracle.budget import REFUSAL_RULES, Case, DraftCounts, Facts, RuleTrace, broken_laws, predict, reason
 from oracle.methods import draft_counts
-from oracle.releases import confirmed
 
 #: K of the cases in which the canary must be caught
 _FEW = (1, 2, 3)
@@ -125,7 +124,7 @@ def run_job(job: RulesJob) -> RulesReport:
         if finding is not None:
             report.declared[finding.name] = report.declared.get(finding.name, 0) + count
             continue
-        folder = job.out / name.replace("/", "-").replace(" ", "-").replace(":", "-")
+        folder = job.out / folder_name(name)
         report.differences.append((difference, count, write_rule_report(folder, difference, job.version)))
     _judge(report)
     tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
@@ -133,23 +132,15 @@ def run_job(job: RulesJob) -> RulesReport:
 
 
 def _judge(report: RulesReport) -> None:
-    result, reasons = report.result, report.reasons
-    if report.differences:  # a run that failed needs no canary to prove that it can
-        report.verdict = DIFFERENCES
-        reasons.append(f"{len(report.differences)} difference(s) that no finding declares")
-        return
-    if report.canary_cases is None:
-        report.verdict = BROKEN
-        reasons.append("the canary was not caught: this run could not have failed")
-        return
-    if not confirmed(report.job.version, "rules"):
-        reasons.append(f"rules not confirmed for release {report.job.version or 'unknown'}")
-    if not result.whole:
-        reasons.append(f"the walk ended after {result.cases:,} cases, before the end of the grid")
-    if result.missed:
-        reasons.append(f"not reached often enough: {', '.join(result.missed)}")
-    if reasons:
-        report.verdict = INCONCLUSIVE
+    result = report.result
+    report.verdict, report.reasons = judge(
+        new=len(report.differences),
+        caught=report.canary_cases is not None,
+        release=report.job.version,
+        level="rules",
+        missed=result.missed,
+        cut_short="" if result.whole else f"the walk ended after {result.cases:,} cases, before the end of the grid",
+    )
 
 
 # --------------------------------------------------------------------------------------------- declared findings

@@ -19,14 +19,13 @@ from attrs import define, evolve, field, frozen
 
 from harness import tracefile
 from harness.forks import in_a_fork
-from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
 from harness.report.warmup import write_warmup_report
+from harness.verdict import AGREED, folder_name, judge
 from harness.warmup_parties import NONE
 from harness.warmup_run import Found, WarmupShard, canary_caught, run_shard
 from harness.warmup_shrink import WarmupShrunk, shrink_warmup
 from harness.warmups import MakeWarmup, WarmupDifference, WarmupOptions
 from harness.worker import read_journal
-from oracle.releases import confirmed
 from oracle.trace import Difference
 from oracle.warmup import WarmupTrace
 from strategies.warmups import decode
@@ -191,7 +190,7 @@ def _shrink_all(report: WarmupReport) -> None:
         before = smallest.get(final)
         smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
     for final, (shrunk, count) in sorted(smallest.items()):
-        folder = job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
+        folder = job.out / folder_name(final)
         write_warmup_report(folder, shrunk, job.release, job.make_warmup, job.options)
         report.differences.append((shrunk, count, folder))
 
@@ -208,21 +207,11 @@ def _shrink(job: WarmupJob, found: Found) -> WarmupShrunk:
 
 
 def _judge(report: WarmupReport) -> None:
-    reasons = report.reasons
-    if report.canary_warmups is None and not report.canary_ended:
-        report.verdict = BROKEN
-        reasons.append("the canary was not caught: this run could not have failed")
-        return
-    if report.total.found:
-        report.verdict = DIFFERENCES
-        reasons.append(f"{len(report.total.found)} difference(s) that no finding declares")
-        return
-    if report.canary_ended:
-        reasons.append(f"the canary's process did not live: {report.canary_ended}")
-    if not confirmed(report.job.release, "warmup"):
-        reasons.append(f"rules not confirmed for release {report.job.release or 'unknown'}")
-    missed = report.total.missed()
-    if missed:
-        reasons.append(f"not reached often enough: {', '.join(missed)}")
-    if reasons:
-        report.verdict = INCONCLUSIVE
+    report.verdict, report.reasons = judge(
+        new=len(report.total.found),
+        caught=report.canary_warmups is not None,
+        ended=report.canary_ended,
+        release=report.job.release,
+        level="warmup",
+        missed=report.total.missed(),
+    )

@@ -17,12 +17,11 @@ from attrs import define, evolve, field, frozen
 
 from harness import tracefile
 from harness.forks import in_a_fork
-from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
+from harness.verdict import AGREED, folder_name, judge
 from harness.workload_report import write
 from harness.workload_run import EXAMPLES, MINIMA, Found, WorkloadShard, canary_caught, run_shard
 from harness.workload_shrink import Shrunk, shrink_workload
 from harness.workloads import MakeScheduler, WorkloadOptions, run_workload
-from oracle.releases import confirmed
 from oracle.trace import Difference
 from oracle.workload import SchedulerDifference, SchedulerTrace
 from strategies.workloads import decode, draw
@@ -171,7 +170,7 @@ def _shrink_all(report: WorkloadReport) -> None:
         before = smallest.get(final)
         smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
     for final, (shrunk, count) in sorted(smallest.items()):
-        folder = job.out / final.replace("/", "-").replace(" ", "-").replace(":", "-")
+        folder = job.out / folder_name(final)
         write(folder, shrunk.trace, shrunk.difference, job.make, job.options, job.release)
         report.differences.append((shrunk, count, folder))
 
@@ -188,21 +187,11 @@ def _shrink(job: WorkloadJob, found: Found) -> Shrunk:
 
 
 def _judge(report: WorkloadReport) -> None:
-    reasons = report.reasons
-    if report.canary_steps is None and not report.canary_ended:
-        report.verdict = BROKEN
-        reasons.append("the canary was not caught: this run could not have failed")
-        return
-    if report.total.found:
-        report.verdict = DIFFERENCES
-        reasons.append(f"{len(report.total.found)} difference(s) that no finding declares")
-        return
-    if report.canary_ended:
-        reasons.append(f"the canary's process did not live: {report.canary_ended}")
-    if not confirmed(report.job.release):
-        reasons.append(f"rules not confirmed for release {report.job.release or 'unknown'}")
-    missed = report.total.missed()
-    if missed:
-        reasons.append(f"not reached often enough: {', '.join(missed)}")
-    if reasons:
-        report.verdict = INCONCLUSIVE
+    report.verdict, report.reasons = judge(
+        new=len(report.total.found),
+        caught=report.canary_steps is not None,
+        ended=report.canary_ended,
+        release=report.job.release,
+        level="scheduler",
+        missed=report.total.missed(),
+    )

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from harness.console import PLAIN_EVERY, console, progress, show_report
 from harness.engine import RunResult
-from harness.job import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE, Job, Report, Reported
+from harness.job import Job, Report, Reported
 from harness.reach import MINIMA
 from harness.shrink import Shrunk
+from harness.verdict import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE
 from oracle.trace import ASPECTS, Difference
 from tests.unit.examples import ask, setting, trace
 from tests.unit.mutants import Sound

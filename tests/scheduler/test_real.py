@@ -10,9 +10,9 @@ import pytest
 from attrs import evolve
 
 from harness.findings import Declared, load
-from harness.job import DIFFERENCES, INCONCLUSIVE
 from harness.targets.compat import installed_release
 from harness.targets.scheduler import Scheduler, engine_config
+from harness.verdict import DIFFERENCES, INCONCLUSIVE
 from harness.workload_job import WorkloadJob, run
 from harness.workload_run import run_shard
 from harness.workload_table import text

@@ -11,9 +11,10 @@ from attrs import evolve
 from harness import job as jobs
 from harness import tracefile
 from harness.engine import RunResult
-from harness.job import AGREED, BROKEN, DIFFERENCES, EXIT, INCONCLUSIVE, Job, Report
+from harness.job import Job, Report
 from harness.reach import MINIMA
 from harness.shrink import Shrunk
+from harness.verdict import AGREED, BROKEN, DIFFERENCES, EXIT, INCONCLUSIVE
 from harness.worker import Found
 from oracle.errors import SlotcheckError
 from oracle.groups import KINDS

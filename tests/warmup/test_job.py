@@ -11,9 +11,9 @@ import pytest
 from attrs import evolve
 
 from harness.findings import Declared, load
-from harness.job import AGREED, DIFFERENCES, INCONCLUSIVE
 from harness.targets.manager import Manager
 from harness.targets.warmup import Warmup
+from harness.verdict import AGREED, DIFFERENCES, INCONCLUSIVE
 from harness.warmup_job import WarmupJob, run
 from harness.warmup_parties import SHARE
 from harness.warmup_parties import options as parties
