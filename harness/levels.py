@@ -96,7 +96,7 @@ def run_scheduler(
     from harness import workload_job
     from harness.findings import load
     from harness.targets.scheduler import Scheduler, prepare
-    from harness.workloads import WorkloadOptions
+    from harness.workload_outcome import WorkloadOptions
 
     prepare()
     known = Declared(load() if findings else (), release)

@@ -14,8 +14,9 @@ from typing import Any
 from harness.findings import Declared, load
 from harness.targets.compat import installed_release
 from harness.targets.scheduler import Bare, Scheduler, prepare
+from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import run_shard
-from harness.workloads import WorkloadOptions, run_workload
+from harness.workloads import run_workload
 from oracle.workload import Planned, SchedulerSetting
 from strategies.workloads import decode, draw
 

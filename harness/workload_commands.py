@@ -9,8 +9,9 @@ import click
 from harness import tracefile, workload_table
 from harness.console import console
 from harness.findings import Declared
+from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
-from harness.workloads import WorkloadOptions, run_workload
+from harness.workloads import run_workload
 from oracle.workload import SchedulerTrace
 
 

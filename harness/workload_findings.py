@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harness import tracefile
 from harness.findings import Finding, FindingError, argument
+from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
 from harness.workload_report import write
-from harness.workloads import MakeScheduler, WorkloadOptions, WorkloadOutcome, run_workload
+from harness.workloads import run_workload
 from oracle.workload import SchedulerTrace
 
 

@@ -18,10 +18,11 @@ from attrs import define, evolve, field, frozen
 from harness import tracefile
 from harness.forks import in_a_fork
 from harness.verdict import AGREED, folder_name, judge
+from harness.workload_outcome import MakeScheduler, WorkloadOptions
 from harness.workload_report import write
 from harness.workload_run import EXAMPLES, MINIMA, Found, WorkloadShard, canary_caught, run_shard
 from harness.workload_shrink import Shrunk, shrink_workload
-from harness.workloads import MakeScheduler, WorkloadOptions, run_workload
+from harness.workloads import run_workload
 from oracle.trace import Difference
 from oracle.workload import SchedulerDifference, SchedulerTrace
 from strategies.workloads import decode, draw

@@ -13,8 +13,9 @@ from harness.report.calls import call_text, keywords
 from harness.report.script import spec_text
 from harness.targets.config import MODELS
 from harness.targets.specs import spec_arguments
+from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
 from harness.workload_table import HEAD, describe, rows
-from harness.workloads import MakeScheduler, WorkloadOptions, WorkloadOutcome, run_workload
+from harness.workloads import run_workload
 from oracle.groups import Group
 from oracle.methods import METHODS
 from oracle.trace import Difference

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from attrs import define, evolve, field, frozen
 
-from harness.workloads import MakeScheduler, WorkloadOptions, run_workload
+from harness.workload_outcome import MakeScheduler, WorkloadOptions
+from harness.workloads import run_workload
 from oracle.trace import Difference
 from oracle.workload import Planned, SchedulerSetting, SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw

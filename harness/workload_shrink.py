@@ -12,7 +12,8 @@ from typing import Any
 from attrs import evolve, field, fields, frozen
 
 from harness.shrink import same_defect
-from harness.workloads import MakeScheduler, WorkloadOptions, WorkloadOutcome, run_workload
+from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
+from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Group
 from oracle.trace import Difference

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.compare import show_row
-from harness.workloads import Entry, WorkloadOutcome
+from harness.workload_outcome import Entry, WorkloadOutcome
 from oracle.trace import GRANTED
 from oracle.workload import FREE, SchedulerOperation, SchedulerTrace, Step, Submit
 

@@ -14,8 +14,9 @@ from attrs import frozen
 from harness.findings import Declared, load
 from harness.targets.compat import installed_release
 from harness.targets.scheduler import Scheduler
+from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import Shrunk, shrink_workload
-from harness.workloads import WorkloadOptions, run_workload
+from harness.workloads import run_workload
 from oracle.trace import Difference
 from oracle.workload import SchedulerSetting, SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw

@@ -14,9 +14,10 @@ from harness.targets.compat import installed_release
 from harness.targets.scheduler import Scheduler, engine_config
 from harness.verdict import DIFFERENCES, INCONCLUSIVE
 from harness.workload_job import WorkloadJob, run
+from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import run_shard
 from harness.workload_table import text
-from harness.workloads import WorkloadOptions, run_workload
+from harness.workloads import run_workload
 from oracle.groups import FullAttention
 from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
 

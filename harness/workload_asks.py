@@ -1,0 +1,211 @@
+"""The prediction beside a workload: each ask of the scheduler against the one that the oracle's scheduler makes.
+
+The scheduler under test went first; what it did to its manager is kept as events. The oracle's scheduler plans the
+same step; each of its asks must be the next event, and is answered by the oracle's allocator.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from attrs import fields
+
+from harness.compare import observations
+from harness.workload_outcome import Differences, Over
+from oracle.allocator import Allocator
+from oracle.cached_allocator import CachingAllocator
+from oracle.scheduler import Request, Scheduler
+from oracle.trace import ASPECTS, Call, Observation, Query, Rows
+from oracle.workload import (
+    ASK,
+    LOOK,
+    NAME,
+    PLANNED_RULES,
+    Delivered,
+    Event,
+    Planned,
+    SchedulerSetting,
+    Situation,
+    State,
+)
+
+#: which rule decides a part of an ask
+ASK_RULES = {
+    "request": "S2",
+    "new": "S3",
+    "lookahead": "S5",
+    "external": "S46",
+    "encoder": "S10",
+    "full_sequence_must_fit": "S10",
+    "reserved_blocks": "S44",
+    "has_scheduled_reqs": "S10",
+    "computed": "S11",
+    "in_flight": "S11",
+    "tokens": "S12",
+}
+
+
+class Predicted:
+    """The oracle's scheduler and allocator beside one workload."""
+
+    def __init__(self, setting: SchedulerSetting, differences: Differences) -> None:
+        self.differences = differences
+        self.names = CachingAllocator(setting) if setting.enable_caching else None
+        self.allocator = self.names or Allocator(setting)
+        self.scheduler = Scheduler(setting, self._ask, self._freed, self._looked, self._named)
+        self.rows: dict[int, Rows] = {}
+        self.events: list[Event] = []
+        self.cursor = 0
+
+    def follow(self, events: list[Event]) -> None:
+        """What the scheduler's last method did to its manager: the asks to come are held against it."""
+        self.events, self.cursor = events, 0
+
+    def planned(self, planned: Planned) -> None:
+        """A step was planned: the prediction's must be the same, field by field."""
+        expected = self.scheduler.schedule()
+        self.exhausted()
+        expected.zeroed = self.allocator.new_step().new[0]
+        if expected == planned:
+            return
+        for attribute in fields(Planned):
+            ours, theirs = getattr(expected, attribute.name), getattr(planned, attribute.name)
+            if ours != theirs:
+                self.other("output", PLANNED_RULES[attribute.name], attribute.name, str(ours), str(theirs))
+
+    def returned(
+        self, returned: dict[int, list[int]], stop: int, proposed: dict[int, int] | None, delivered: list[Delivered]
+    ) -> None:
+        """An output came back: the clients must get the same."""
+        expected = self.scheduler.output(returned, stop, proposed)
+        self.exhausted()
+        if expected != delivered:
+            self.other("delivered", "S12", "other", str(expected), str(delivered))
+
+    def aborted(self, name: int) -> None:
+        """A client went away."""
+        self.scheduler.abort(name)
+        self.exhausted()
+
+    def reset(self, running: bool, done: bool) -> None:
+        """The prefix cache was emptied, or not (`done`)."""
+        self.scheduler.reset(running)
+        self.exhausted()
+        if self.names is not None and self.names.reset().outcome != str(done):
+            self.other("ask", "P12", "reset", f"not {done}", str(done))
+
+    def situation(self, seen: Situation, everything: bool) -> None:
+        """State of the requests between steps."""
+        expected = self.scheduler.situation(self.allocator.pool.free, everything)
+        if expected != seen:
+            name, ours, theirs = _first(expected, seen)
+            self.other("state", "S11", name, ours, theirs)
+
+    def other(self, aspect: str, rule: str, sign: str, expected: str, observed: str) -> NoReturn:
+        """The scheduler went another way: the trace cannot go on."""
+        self.differences.differ(self.differences.difference(aspect, rule, sign, expected, observed))
+        raise Over
+
+    def _next(self, what: str, expected: str) -> Event:
+        if self.cursor >= len(self.events):
+            self.other("ask", "S2", "missing", expected, "nothing more")
+        event = self.events[self.cursor]
+        self.cursor += 1
+        if event.what != what:
+            sign = "frees" if what == ASK else "asks"
+            self.other("ask", "S6", sign, expected, f"request {event.request} {event.what}s")
+        return event
+
+    def _ask(self, call: Call) -> Observation:
+        """The prediction asks: the scheduler must have asked the same, and the manager answered as the allocator."""
+        event = self._next(ASK, _show(call))
+        if event.call != call:
+            self._other_ask(call, event.call)
+        seen = self.allocator.extend(call)
+        if seen != event.seen and event.seen is not None:
+            before = self.rows.get(call.request, self.allocator.nothing)
+            difference = observations(seen, event.seen, ASPECTS, self.allocator, self.differences.index, call, before)
+            if difference is not None:
+                self.differences.differ(difference)
+                raise Over
+        self.rows[call.request] = seen.rows
+        return seen
+
+    def _other_ask(self, call: Call, asked: Call | None) -> None:
+        for attribute in fields(Call):
+            ours, theirs = getattr(call, attribute.name), getattr(asked, attribute.name)
+            if ours != theirs:
+                rule = ASK_RULES.get(attribute.name, "S10")
+                if call.waiting:
+                    rule = {"S3": "S9", "S5": "S10", "S2": "S8"}.get(rule, rule)
+                sign = "other"
+                if isinstance(ours, int) and attribute.name != "request":
+                    sign = "more" if theirs > ours else "less"
+                shown = "nothing" if asked is None else _show(asked)
+                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown)
+
+    def _looked(self, request: Request) -> int:
+        """The prediction looks a request up: the hit must be as long."""
+        event = self._next(LOOK, f"request {request.id} is looked up")
+        assert self.names is not None
+        assert request.content is not None
+        hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1))
+        if (event.request, event.tokens) != (request.id, hit.tokens):
+            sign = "other request" if event.request != request.id else "more" if event.tokens > hit.tokens else "less"
+            ours, theirs = f"request {request.id} hits {hit.tokens}", f"request {event.request} hits {event.tokens}"
+            self.other("ask", "S38", f"hit {sign}", ours, theirs)
+        self.differences.outcome.reach["hit"] += hit.tokens > 0
+        return hit.tokens
+
+    def _named(self, request: Request, call: Call, tokens: int) -> None:
+        """The prediction publishes what is computed for sure."""
+        event = self._next(NAME, f"request {request.id} publishes {tokens} tokens")
+        if (event.request, event.tokens) != (request.id, tokens):
+            ours, theirs = (
+                f"request {request.id} publishes {tokens}",
+                f"request {event.request} publishes {event.tokens}",
+            )
+            self.other("ask", "S40", "publishes other", ours, theirs)
+        assert self.names is not None
+        self.names.publish(call, tokens)
+
+    def _freed(self, name: int) -> None:
+        """The prediction returns a request's blocks."""
+        event = self._next("free", f"request {name} gives its blocks back")
+        if event.request != name:
+            self.other("ask", "S6", "other request", f"request {name}", f"request {event.request}")
+        seen = self.allocator.release(name, False)
+        self.rows.pop(name, None)
+        if seen.free != event.free:
+            self.other("ask", "A2", "free", f"{seen.free} free", f"{event.free} free")
+
+    def exhausted(self) -> None:
+        """The scheduler has done nothing with its manager that the prediction has not."""
+        if self.cursor < len(self.events):
+            event = self.events[self.cursor]
+            shown = f"request {event.request} {event.what}s" + ("" if event.call is None else f": {_show(event.call)}")
+            rule = "S6" if event.what == "free" else "S8" if event.call and event.call.waiting else "S2"
+            self.other("ask", rule, f"one more {event.what}", "nothing more", shown)
+
+
+def _first(expected: Situation, seen: Situation) -> tuple[str, str, str]:
+    """The first part of a situation that differs, with both sides."""
+    for name in ("running", "waiting", "holding"):
+        ours, theirs = getattr(expected, name), getattr(seen, name)
+        if ours != theirs:
+            return f"{name} list", str(ours), str(theirs)
+    for mine, other in zip(expected.states, seen.states, strict=True):
+        if mine != other:
+            names = [one.name for one in fields(State)]
+            return next(n for n in names if getattr(mine, n) != getattr(other, n)), str(mine), str(other)
+    return "free", f"{expected.free} free", f"{seen.free} free"
+
+
+def _show(call: Call) -> str:
+    """An ask in a line."""
+    flags = [word for word in ("full_sequence_must_fit", "has_scheduled_reqs") if getattr(call, word)]
+    more = f", external {call.external}" if call.external else ""
+    return (
+        f"request {call.request} asks for {call.new} behind {call.computed} of {call.tokens}, lookahead "
+        f"{call.lookahead}{more}{''.join(', ' + flag for flag in flags)}"
+    )

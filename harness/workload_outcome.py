@@ -1,0 +1,145 @@
+"""What is checked of a workload, and what came of it: options, entries of the table, differences."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+from attrs import define, evolve, field, frozen
+
+from harness.workload_suspects import alone_by, stuck_by
+from oracle.memory import Violation
+from oracle.scheduler_laws import ALONE
+from oracle.trace import Difference
+from oracle.workload import (
+    SCHEDULER_ASPECTS,
+    Delivered,
+    Event,
+    Planned,
+    SchedulerDifference,
+    SchedulerSetting,
+    SchedulerTarget,
+    SchedulerTrace,
+)
+
+MakeScheduler = Callable[[SchedulerSetting], SchedulerTarget]
+
+
+@define
+class WorkloadOptions:
+    """What is checked. predict, memory: whether these two oracles run; the laws always do."""
+
+    aspects: frozenset[str] = frozenset(SCHEDULER_ASPECTS)
+    declared: Callable[[Difference], bool] = lambda difference: False
+    keep_entries: bool = False
+    predict: bool = True
+    memory: bool = True
+
+
+@frozen(kw_only=True)
+class Entry:
+    """One planned step, for the table of `explain`."""
+
+    operation: int
+    planned: Planned
+    events: tuple[Event, ...]
+    left: int
+    """Tokens of the step's budget that are left."""
+    rows_left: int
+    free: int
+    delivered: tuple[Delivered, ...] = ()
+
+
+@define
+class WorkloadOutcome:
+    """What came of a workload. differences: those that are not declared, the first of each fingerprint."""
+
+    trace: SchedulerTrace
+    differences: list[Difference] = field(factory=list)
+    declared: list[Difference] = field(factory=list)
+    entries: list[Entry] = field(factory=list)
+    reach: Counter[str] = field(factory=Counter)
+    shown: dict[str, int] = field(factory=dict)
+    """Steps planned when each difference was seen."""
+    steps: int = 0
+
+
+class Over(Exception):  # noqa: N818  # the end of a trace, no error
+    """The trace cannot go on: the scheduler raised, or went another way than the prediction."""
+
+
+class Differences:
+    """Takes in the differences of one workload: declared or not, the first of each fingerprint."""
+
+    def __init__(self, setting: SchedulerSetting, options: WorkloadOptions, outcome: WorkloadOutcome) -> None:
+        self.setting, self.options, self.outcome = setting, options, outcome
+        self.index = -1
+        self.behind = self.blamed = False
+        self.seen: set[str] = set()
+
+    def raised(self, error: Exception) -> Difference:
+        """The scheduler raised."""
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = frames[-1]
+        places = [f"{_inside(one.filename)}:{one.lineno} in {one.name}: {one.line}" for one in frames[-3:]]
+        return self.difference(
+            "error",
+            "raised",
+            f"error:{type(error).__name__}",
+            "no error",
+            f"{type(error).__name__}: {error}".splitlines()[0],
+            detail="\n".join(places),
+            tags=(frame.name, frame.line or ""),
+        )
+
+    def difference(
+        self, aspect: str, rule: str, sign: str, expected: str, observed: str, detail: str = "",
+        tags: tuple[str, ...] = (),
+    ) -> SchedulerDifference:  # fmt: skip
+        """A difference of the operation under way."""
+        return SchedulerDifference(
+            aspect=aspect,
+            step=self.index,
+            group=None,
+            kind="scheduler",
+            rule=rule,
+            sign=sign,
+            expected=expected,
+            observed=observed,
+            detail=detail,
+            tags=tags,
+        )
+
+    def law(self, violation: Violation) -> None:
+        """A law is broken; one of progress may have a known trap for its cause."""
+        cause = ""
+        if violation.law in ("progress", "drain"):
+            cause = (alone_by if violation.what == ALONE else stuck_by)(self.setting)
+        tags = (cause,) if cause else ()
+        kind = "scheduler" if violation.group < 0 else self.setting.groups[violation.group].kind
+        self.differ(
+            evolve(
+                self.difference("law", violation.law, violation.what, "the law holds", violation.text, tags=tags),
+                kind=kind,
+                group=None if violation.group < 0 else violation.group,
+            )
+        )
+
+    def differ(self, difference: Difference) -> None:
+        """Take a difference in."""
+        if difference.level == "scheduler" and (self.behind or difference.aspect not in self.options.aspects):
+            return
+        self.blamed = True
+        if difference.fingerprint in self.seen:
+            return
+        self.seen.add(difference.fingerprint)
+        found = self.outcome.declared if self.options.declared(difference) else self.outcome.differences
+        found.append(difference)
+        self.outcome.shown.setdefault(difference.fingerprint, self.outcome.steps)
+
+
+def _inside(path: str) -> str:
+    """A source file by its place inside its package."""
+    _, found, rest = path.rpartition("/site-packages/")
+    return rest if found else path.rpartition("/")[2]
