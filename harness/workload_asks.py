@@ -14,7 +14,8 @@ from harness.compare import observations
 from harness.workload_outcome import Differences, Over
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
-from oracle.scheduler import Request, Scheduler
+from oracle.scheduler import Scheduler
+from oracle.scheduler_request import Request
 from oracle.trace import ASPECTS, Call, Observation, Query, Rows
 from oracle.workload import (
     ASK,

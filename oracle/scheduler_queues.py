@@ -1,0 +1,184 @@
+"""The queues of the oracle's scheduler, and what changes them between two steps (scheduling spec).
+
+Requests arrive, are aborted (S14) or preempted by a reset (S7); the output of the oldest step comes back (S12, S19,
+S31, S33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oracle.content import Content
+from oracle.scheduler_request import InFlight, Request
+from oracle.trace import Call, Observation
+from oracle.workload import (
+    LENGTH,
+    PREEMPTED,
+    PRIORITY,
+    RUNNING,
+    STOPPED,
+    UNPAUSED,
+    Delivered,
+    SchedulerSetting,
+    Situation,
+    Submit,
+)
+
+Ask = Callable[[Call], Observation]
+
+
+class Queues:
+    """Who runs and who waits. `ask` answers an `allocate_slots`, `free` is told who returns blocks.
+
+    With caching on: `look` finds a hit (tokens), `name` publishes what is computed for sure.
+    """
+
+    def __init__(
+        self,
+        setting: SchedulerSetting,
+        ask: Ask,
+        free: Callable[[int], None],
+        look: Callable[[Request], int] = lambda request: 0,
+        name: Callable[[Request, Call, int], None] = lambda request, call, tokens: None,
+    ) -> None:
+        facts = setting.facts
+        self.ask, self.free, self.look, self.name = ask, free, look, name
+        self.caching = setting.enable_caching
+        self.limit = setting.max_model_len
+        self.drafts, self.lookahead = facts.drafts, facts.lookahead
+        self.by_priority = setting.policy == PRIORITY
+        self.must_fit = setting.scheduler_reserve_full_isl
+        self.requests: dict[int, Request] = {}
+        self.running: list[Request] = []
+        self.waiting: list[Request] = []
+        self.deferred: set[Request] = set()
+        self.flights: list[InFlight] = []
+        self.preempted: list[int] = []
+        self.finished: list[int] = []
+        self.paused = UNPAUSED
+
+    def _preempt(self, request: Request, drop: bool = False) -> None:
+        """S7, S33: blocks back, nothing computed, in front of the queue; what is in flight has become stale."""
+        self.free(request.id)
+        request.drop = drop or (request.drop and request.stale > 0)
+        request.status, request.comp, request.spec, request.ph = PREEMPTED, 0, 0, 0
+        request.stale = request.fl
+        request.preemptions += 1
+        self.preempted.append(request.id)
+        self._enqueue(request, front=True)
+
+    def _enqueue(self, request: Request, front: bool = False) -> None:
+        self.waiting.insert(0 if front else len(self.waiting), request)
+        if self.by_priority:
+            self.waiting.sort(key=lambda one: (*one.urgency, str(one.id)))
+
+    def _call(self, request: Request, comp: int, new: int, admission: bool, local: int = 0) -> Call:
+        """S5 and S10: what is asked. The full lookahead always, at admission and for a chunk that is not the last."""
+        return Call(
+            request.id,
+            comp,
+            request.fl,
+            request.prompt,
+            request.n,
+            admission,
+            request.status == PREEMPTED,
+            new,
+            self.lookahead,
+            0,
+            0,
+            admission and self.must_fit,
+            0,
+            bool(self.running) if admission else True,
+            (),
+            local,
+            0,
+            request.content,
+        )
+
+    # ------------------------------------------------------------------------------------ what comes back
+
+    def output(self, returned: dict[int, list[int]], stop: int, proposed: dict[int, int] | None) -> list[Delivered]:
+        """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. Then the next step's drafts (S20)."""
+        flight = self.flights.pop(0)
+        delivered: list[Delivered] = []
+        ended: list[Request] = []
+        for name, new in flight.tokens:
+            request = self.requests.get(name)
+            if request is None:
+                continue
+            request.fl -= new
+            stale = request.stale > 0
+            if stale:
+                request.stale -= new
+                if request.drop:
+                    continue
+            tokens = returned.get(name, [])
+            if not tokens:
+                continue
+            rejected = flight.drafts.get(name, 0) - (len(tokens) - 1) if flight.drafts.get(name) else 0
+            names = self.caching and not stale and request.status == RUNNING and (request.ph > 0 or self.drafts > 0)
+            kept, reason = self._append(request, tokens, stop)
+            if not stale:
+                request.comp -= rejected + len(tokens) - len(kept)
+                if request.ph > 0:
+                    request.ph -= rejected + len(tokens)
+            if names:  # S40
+                self.name(request, self._call(request, request.comp, 0, False), request.comp - request.fl)
+            delivered.append((name, tuple(kept), reason))
+            if reason:
+                ended.append(request)
+                self._end(request)
+        self._leave(ended)
+        for name, count in (proposed or {}).items():
+            request = self.requests.get(name)
+            if request is not None:
+                request.spec = 0 if request.chunk else count
+        return delivered
+
+    def _append(self, request: Request, tokens: list[int], stop: int) -> tuple[list[int], str]:
+        """One by one: a stop token, then the length; what follows is cut."""
+        for index, token in enumerate(tokens):
+            request.out += 1
+            if token == stop:
+                return tokens[: index + 1], STOPPED
+            if request.n >= self.limit or request.out >= request.limit:
+                return tokens[: index + 1], LENGTH
+        return tokens, ""
+
+    def _end(self, request: Request) -> None:
+        self.free(request.id)
+        del self.requests[request.id]
+        self.finished.append(request.id)
+
+    def _leave(self, ended: list[Request]) -> None:
+        if ended:
+            self.running = [request for request in self.running if request not in ended]
+            self.waiting = [request for request in self.waiting if request not in ended]
+            self.deferred.difference_update(ended)
+
+    # ---------------------------------------------------------------------------------------- from outside
+
+    def submit(self, operation: Submit, arrival: int, content: Content | None = None) -> None:
+        """A request arrives."""
+        request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
+        request.content = content
+        self.requests[request.id] = request
+        self._enqueue(request)
+
+    def abort(self, name: int) -> None:
+        """S14: it leaves at once, whatever is in flight."""
+        request = self.requests[name]
+        self._end(request)
+        self._leave([request])
+
+    def reset(self, running: bool) -> None:
+        """Everything that runs is preempted, the last first; outputs in flight are dropped."""
+        while running and self.running:
+            self._preempt(self.running.pop(), drop=True)
+
+    def situation(self, free: int, everything: bool) -> Situation:
+        """The state as a real scheduler shows it."""
+        states = [request.state() for request in self.running]
+        if everything:
+            states += [request.state() for request in self.waiting]
+        return Situation([one.id for one in self.running], [one.id for one in self.waiting], [], states, free)

@@ -1,0 +1,66 @@
+"""What the oracle's scheduler knows of a request, and of a step in flight (scheduling spec, section 1)."""
+
+from __future__ import annotations
+
+from attrs import define
+
+from oracle.content import Content
+from oracle.workload import WAITING, State
+
+
+@define(eq=False, slots=True)
+class Request:
+    """What the scheduler knows of one request; names as in section 1 of the spec."""
+
+    id: int
+    prompt: int
+    limit: int
+    """mx: most output tokens."""
+    priority: int
+    arrival: int
+    out: int = 0
+    comp: int = 0
+    spec: int = 0
+    ph: int = 0
+    fl: int = 0
+    stale: int = 0
+    drop: bool = False
+    """Stale outputs are dropped instead of delivered: the request was made to run again at once (a reset)."""
+    chunk: bool = False
+    status: str = WAITING
+    preemptions: int = 0
+    content: Content | None = None
+
+    @property
+    def n(self) -> int:
+        """Known tokens."""
+        return self.prompt + self.out
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """Smaller goes first under priority; the largest is the victim (S26, S27)."""
+        return (self.priority, self.arrival)
+
+    def state(self) -> State:
+        """The request as a real scheduler shows it."""
+        return State(
+            self.id,
+            self.status,
+            self.comp,
+            self.n,
+            self.ph,
+            self.fl,
+            self.stale,
+            self.spec,
+            self.preemptions,
+            self.chunk,
+        )
+
+
+@define(slots=True)
+class InFlight:
+    """A step whose output is not back."""
+
+    tokens: list[tuple[int, int]]
+    drafts: dict[int, int]
+    skipped: bool
