@@ -18,6 +18,7 @@ from harness.options import Duration, Words, aspects_option, release_option, tar
 from harness.release_commands import bisect_command, gate_command, releases_group
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
+from harness.score_commands import score_command
 from harness.targets.compat import TargetError, installed_release
 from harness.verdict import EXIT
 from harness.worker import MAGIC, read_journal
@@ -306,6 +307,7 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
 cli.add_command(bisect_command)
 cli.add_command(gate_command)
 cli.add_command(releases_group)
+cli.add_command(score_command)
 
 
 @cli.command("canary")

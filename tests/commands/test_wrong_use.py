@@ -27,6 +27,9 @@ WRONG = {
     "missing trace to replay": ("replay", "nowhere.json"),
     "missing trace to shrink": ("shrink", "nowhere.json"),
     "unknown finding": ("findings", "check", "nothing"),
+    "no mutants": ("score", "--sample", "0"),
+    "a file that is not scored": ("score", "--file", "v1/engine/core.py"),
+    "a share above all": ("score", "--least", "1.5"),
     "no tries": ("shrink", "nowhere.json", "--tries", "0"),
 }
 

@@ -1,0 +1,103 @@
+"""What a score says: the share, the reasons, the tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import score_page
+from harness.mutants import mutants_of
+from harness.score import Judged, Plan, Score, levels_of
+from harness.score_page import Reason
+from oracle.errors import SlotcheckError
+
+FILE = "v1/core/block_pool.py"
+MUTANTS = mutants_of("def f(a, b):\n    return a < b and min(a, b) == 7\n", FILE)
+KILLED = [
+    Judged(mutant=one, asked=("manager",), level="manager", aspect="ids", fingerprint="manager/ids", steps=9, size=2)
+    for one in MUTANTS[:6]
+]
+LEFT = [Judged(mutant=one, asked=("manager", "caching")) for one in MUTANTS[6:8]]
+SCORE = Score(
+    Plan(sample=8, seed=0, steps=100, workers=1, files=(FILE,), release="0.33.0"), [*KILLED, *LEFT], {FILE: (8, 9)}
+)
+NAMES = [one.mutant.name for one in LEFT]
+
+
+def test_an_unexplained_survivor_counts_against_the_share():
+    assert 0.75 == score_page.share(SCORE.judged, {})
+
+
+@pytest.mark.parametrize("verdict", ["equivalent", "unreachable", "out of scope"])
+def test_an_explained_one_does_not(verdict):
+    assert 6 / 7 == score_page.share(SCORE.judged, {NAMES[0]: Reason(verdict, "why")})
+
+
+def test_a_missed_one_does():
+    assert 0.75 == score_page.share(SCORE.judged, {name: Reason("missed", "why") for name in NAMES})
+
+
+def test_the_data_names_the_unexplained():
+    found = score_page.data(SCORE, {NAMES[0]: Reason("equivalent", "why")})
+
+    assert [NAMES[1]] == found["unexplained"]
+    assert (6, 2, 9, 2) == (found["killed"], found["survived"], found["steps_median"], found["size_median"])
+
+
+def test_the_page_has_a_row_for_each_file_and_survivor():
+    text = score_page.page(SCORE, {NAMES[0]: Reason("equivalent", "a cache's size")})
+
+    assert f"| {FILE} | 8 | 6 | 86% | 8 / 9 |" in text
+    assert "| equivalent | a cache's size |" in text
+    assert "| unexplained |  |" in text
+
+
+def test_a_section_is_renewed_and_the_rest_stays(tmp_path):
+    path = tmp_path / "score.md"
+    path.write_text("# Score\n\n<!-- score -->\nold \\1\n<!-- end of score -->\n\nLimits.\n", encoding="utf-8")
+
+    score_page.write_section(path, "score", "new \\1\n")
+
+    assert "# Score\n\n<!-- score -->\n\nnew \\1\n\n<!-- end of score -->\n\nLimits.\n" == path.read_text("utf-8")
+
+
+def test_a_page_without_marks_is_refused(tmp_path):
+    path = tmp_path / "score.md"
+    path.write_text("# Score\n", encoding="utf-8")
+
+    with pytest.raises(SlotcheckError, match="has no lines <!-- score -->"):
+        score_page.write_section(path, "score", "new")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("survivor = [", "cannot be read"),
+        ('[[survivor]]\nmutant = "a"\nverdict = "equivalent"\n', "has mutant, verdict and why"),
+        ('[[survivor]]\nmutant = "a"\nverdict = "fine"\nwhy = "b"\n', "verdict 'fine' of a"),
+        ("survivor = 3", "has mutant, verdict and why"),
+    ],
+)
+def test_reasons_that_cannot_be_used(tmp_path, text, said):
+    path = tmp_path / "survivors.toml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SlotcheckError, match=said):
+        score_page.reasons(path)
+
+
+def test_reasons_are_read(tmp_path):
+    path = tmp_path / "survivors.toml"
+    path.write_text('[[survivor]]\nmutant = "a"\nverdict = "missed"\nwhy = "b"\n', encoding="utf-8")
+
+    assert {"a": Reason("missed", "b")} == score_page.reasons(path)
+    assert not score_page.reasons(tmp_path / "none.toml")
+
+
+def test_the_projects_own_reasons_can_be_read():
+    assert all(reason.why for reason in score_page.reasons(score_page.reasons_file()).values())
+
+
+def test_levels_are_asked_in_the_files_order_and_only_where_the_line_runs():
+    reached = {"caching": {FILE: {2}}, "manager": {FILE: {2}}, "scheduler": {FILE: {1}}}
+
+    assert ("manager", "caching") == levels_of(MUTANTS[0], reached)
