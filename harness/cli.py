@@ -19,9 +19,10 @@ from harness.release_commands import bisect_command, gate_command, releases_grou
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.score_commands import score_command
+from harness.show_commands import Sampled, html_option, show_command, write_summary
 from harness.targets.compat import TargetError, installed_release
 from harness.verdict import EXIT
-from harness.worker import MAGIC, read_journal
+from harness.worker import is_journal, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
 from oracle.releases import CONFIRMED, runs
@@ -75,6 +76,7 @@ def cli() -> None:
     help="At the warmup level: on which traces the worker's kernels run too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@html_option
 def run(
     level: frozenset[str],
     steps: int | None,
@@ -88,6 +90,7 @@ def run(
     hang: float,
     kernels: str,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """The main job: generate traces, compare, shrink, report."""
     from harness import job
@@ -110,6 +113,7 @@ def run(
     if level != {"manager"}:
         other = _other_level(level, steps, budget, seed, workers, out, installed, not no_findings, hang, kernels)
         click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
+        write_summary(html, other.data, other.least)
         sys.exit(EXIT[other.verdict])
     wanted = job.Job(
         seed=seed,
@@ -124,12 +128,14 @@ def run(
         hang_seconds=hang,
         control=upstream(make_target),
     )
+    speed = Sampled()
     with progress(talk, wanted.steps, wanted.seconds) as show:
-        report = job.run(wanted, show)
+        report = job.run(wanted, speed.also(show))
     if as_json:
         click.echo(tracefile.json_text(report.data()), nl=False)
     else:
         show_report(talk, report)
+    write_summary(html, report.data(), report.minima, speed.samples)
     sys.exit(EXIT[report.verdict])
 
 
@@ -188,20 +194,12 @@ def _other_level(
 
 def _read(path: Path) -> Trace:
     """A trace file, or the journal of a worker that was killed; of the manager level."""
-    return read_journal(path).trace() if _is_journal(path) else tracefile.read(path)
-
-
-def _is_journal(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+    return read_journal(path).trace() if is_journal(path) else tracefile.read(path)
 
 
 def _read_other(path: Path) -> WarmupTrace | RuleTrace | SchedulerTrace | None:
     """The trace of another level in a file; None when it is of the manager level, or a journal."""
-    found = None if _is_journal(path) else tracefile.read_any(path)
+    found = None if is_journal(path) else tracefile.read_any(path)
     return None if isinstance(found, Trace) else found
 
 
@@ -308,6 +306,7 @@ cli.add_command(bisect_command)
 cli.add_command(gate_command)
 cli.add_command(releases_group)
 cli.add_command(score_command)
+cli.add_command(show_command)
 
 
 @cli.command("canary")

@@ -180,6 +180,8 @@ def _shrink_all(report: Report, plan: Plan) -> None:
 
     Ctrl-C ends the shrinking: the rest is reported as it was found.
     """
+    from harness.page.beside import write_page
+
     found = report.result.found
     todo = in_turn(found)
     of: dict[tuple[str, ...], tuple[str, ...]] = {}  # what was found -> what it was after shrinking
@@ -206,6 +208,7 @@ def _shrink_all(report: Report, plan: Plan) -> None:
         first, *also = sorted(known.values(), key=lambda one: rank(one.shrunk.trace))
         folder = report.job.out / folder_name(first.shrunk.difference.fingerprint)
         write_report(folder, first.shrunk, report.job.release, report.job.make_target, also)
+        write_page(folder, first.shrunk.trace, report.job.make_target, plan.options)
         count = sum(one.count for one in known.values()) + rest[defect]
         shared = _shared(report.job, first.shrunk, plan)
         report.differences.append(Reported(first.shrunk, count, folder, tuple(also), shared))

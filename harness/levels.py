@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from harness.findings import Declared
 from oracle.trace import Difference
@@ -13,11 +13,12 @@ from oracle.trace import Difference
 
 @frozen
 class LevelReport:
-    """What came of one level: verdict, the object for `--json`, and the same as text."""
+    """What came of one level: verdict, the object for `--json`, and the same as text. least: what reach must show."""
 
     verdict: str
     data: dict[str, Any]
     text: str
+    least: dict[str, int] = field(factory=dict)
 
 
 def run_rules(
@@ -25,12 +26,13 @@ def run_rules(
 ) -> LevelReport:
     """The table of speculative methods beside the real configuration; a walk cut short is inconclusive."""
     from harness import rules_job, rules_level
+    from harness.rules_reach import MINIMA
 
     job = rules_job.RulesJob(
         release=rules_level.installed(), version=release, declared=declared, out=out, seconds=seconds, most=most
     )
     report = rules_job.run_job(job)
-    return LevelReport(report.verdict, report.data(), rules_job.text(report))
+    return LevelReport(report.verdict, report.data(), rules_job.text(report), MINIMA)
 
 
 def run_warmup(
@@ -78,7 +80,8 @@ def run_warmup(
     lines = [f"{data['warmups']:,} warmups in {data['traces']:,} traces{of}, {data['seconds']} s, {caught}"]
     lines += [f"  declared: {name} {count:,}" for name, count in data["declared"].items()]
     lines += [f"  {one['fingerprint']}  x{one['count']}  {one['trace']}" for one in data["differences"]]
-    return LevelReport(report.verdict, data, "\n".join([*lines, _verdict(report.verdict, report.reasons)]))
+    said = "\n".join([*lines, _verdict(report.verdict, report.reasons)])
+    return LevelReport(report.verdict, data, said, report.total.minima)
 
 
 def run_scheduler(
@@ -97,6 +100,7 @@ def run_scheduler(
     from harness.findings import load
     from harness.targets.scheduler import Scheduler, prepare
     from harness.workload_outcome import WorkloadOptions
+    from harness.workload_run import MINIMA
 
     prepare()
     known = Declared(load() if findings else (), release)
@@ -124,7 +128,8 @@ def run_scheduler(
     lines = [f"{data['steps']:,} steps in {data['traces']:,} workloads, {data['seconds']} s, {caught}"]
     lines += [f"  declared: {name} {count:,}" for name, count in data["declared"].items()]
     lines += [f"  {one['fingerprint']}  x{one['count']}  {one['trace']}" for one in data["differences"]]
-    return LevelReport(report.verdict, data, "\n".join([*lines, _verdict(report.verdict, report.reasons)]))
+    said = "\n".join([*lines, _verdict(report.verdict, report.reasons)])
+    return LevelReport(report.verdict, data, said, MINIMA)
 
 
 def _verdict(verdict: str, reasons: list[str]) -> str:

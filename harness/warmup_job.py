@@ -182,6 +182,8 @@ def run(job: WarmupJob, progress: Callable[[WarmupReport], None] = lambda report
 
 
 def _shrink_all(report: WarmupReport) -> None:
+    from harness.page.beside import write_warmup_page
+
     job, total = report.job, report.total
     smallest: dict[str, tuple[WarmupShrunk, int]] = {}
     for name, found in sorted(total.found.items())[:MAX_SHRUNK]:
@@ -192,6 +194,8 @@ def _shrink_all(report: WarmupReport) -> None:
     for final, (shrunk, count) in sorted(smallest.items()):
         folder = job.out / folder_name(final)
         write_warmup_report(folder, shrunk, job.release, job.make_warmup, job.options)
+        if shrunk.difference.rule != "process":
+            write_warmup_page(folder, shrunk.trace, job.make_warmup, job.options)
         report.differences.append((shrunk, count, folder))
 
 

@@ -95,6 +95,15 @@ class Progress:
         return decode(self.data, self.step, self.profile)
 
 
+def is_journal(path: Path) -> bool:
+    """Whether a file is the journal of a worker."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def read_journal(path: Path) -> Progress:
     """Read a journal, also one of a process that is gone."""
     raw = path.read_bytes()

@@ -163,6 +163,8 @@ def run(job: WorkloadJob, progress: Callable[[WorkloadReport], None] = lambda re
 
 
 def _shrink_all(report: WorkloadReport) -> None:
+    from harness.page.beside import write_workload_page
+
     job, total = report.job, report.total
     smallest: dict[str, tuple[Shrunk, int]] = {}
     for name, found in sorted(total.found.items())[:MAX_SHRUNK]:
@@ -173,6 +175,8 @@ def _shrink_all(report: WorkloadReport) -> None:
     for final, (shrunk, count) in sorted(smallest.items()):
         folder = job.out / folder_name(final)
         write(folder, shrunk.trace, shrunk.difference, job.make, job.options, job.release)
+        if shrunk.difference.rule != "process":
+            write_workload_page(folder, shrunk.trace, job.make, job.options)
         report.differences.append((shrunk, count, folder))
 
 

@@ -50,7 +50,7 @@ def write(
         "title": named,
         "version": __version__,
         "release": release or "unknown",
-        "setting": _setting(trace.setting),
+        "setting": setting_lines(trace.setting),
         "table": _markdown(outcome),
         "difference": difference,
     }
@@ -59,7 +59,7 @@ def write(
         tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
 
 
-def _setting(setting: SchedulerSetting) -> list[tuple[str, object]]:
+def setting_lines(setting: SchedulerSetting) -> list[tuple[str, object]]:
     """What is not at its default."""
     shown: list[tuple[str, object]] = [("groups", ", ".join(_group(group) for group in setting.groups))]
     for attribute in fields(SchedulerSetting):

@@ -113,7 +113,7 @@ def test_differences(pure, few, tmp_path):
 
 
 def files_of(folders):
-    return [f"{folder}/{name}" for folder in folders for name in ("trace.json", "report.md", "repro.py")]
+    return [f"{folder}/{name}" for folder in folders for name in ("page.html", "report.md", "repro.py", "trace.json")]
 
 
 def test_differences_as_json(pure, few, tmp_path):

@@ -26,6 +26,8 @@ WRONG = {
     "missing trace": ("explain", "nowhere.json"),
     "missing trace to replay": ("replay", "nowhere.json"),
     "missing trace to shrink": ("shrink", "nowhere.json"),
+    "missing trace to show": ("show", "nowhere.json"),
+    "folder as a page": ("run", "--html", "."),
     "unknown finding": ("findings", "check", "nothing"),
     "no mutants": ("score", "--sample", "0"),
     "a file that is not scored": ("score", "--file", "v1/engine/core.py"),

@@ -81,7 +81,7 @@ def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
     assert count >= 1
     assert "warmup/law/pool/state/connector off" in shrunk.difference.fingerprint
     assert shrunk.difference.fingerprint in (folder / "report.md").read_text(encoding="utf-8")
-    assert {"trace.json", "report.md", "repro.py"} == {path.name for path in folder.iterdir()}
+    assert {"page.html", "trace.json", "report.md", "repro.py"} == {path.name for path in folder.iterdir()}
 
 
 def test_process_that_dies_is_a_difference(tmp_path: Path) -> None:
