@@ -21,8 +21,9 @@ from harness.shrink import shrink
 from harness.warmup_shrink import shrink_warmup
 from harness.warmups import WarmupOptions, run_warmups
 from harness.worker import EXAMPLES, Journal
+from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
-from harness.workloads import WorkloadOptions, run_workload
+from harness.workloads import run_workload
 from oracle.trace import Difference
 from strategies import traces, warmups, workloads
 
