@@ -12,11 +12,12 @@ from attrs import fields
 
 from harness.compare import observations
 from harness.workload_outcome import Differences, Over
+from harness.workload_suspects import cut_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.scheduler import Scheduler
 from oracle.scheduler_request import Request
-from oracle.trace import ASPECTS, Call, Observation, Query, Rows
+from oracle.trace import ASPECTS, Call, Drained, Observation, Query, Rows
 from oracle.workload import (
     ASK,
     LOOK,
@@ -50,7 +51,7 @@ class Predicted:
     """The oracle's scheduler and allocator beside one workload."""
 
     def __init__(self, setting: SchedulerSetting, differences: Differences) -> None:
-        self.differences = differences
+        self.setting, self.differences = setting, differences
         self.names = CachingAllocator(setting) if setting.enable_caching else None
         self.allocator = self.names or Allocator(setting)
         self.scheduler = Scheduler(setting, self._ask, self._freed, self._looked, self._named)
@@ -64,15 +65,24 @@ class Predicted:
 
     def planned(self, planned: Planned) -> None:
         """A step was planned: the prediction's must be the same, field by field."""
-        expected = self.scheduler.schedule()
+        expected = self.plan()
         self.exhausted()
-        expected.zeroed = self.allocator.new_step().new[0]
+        drained = self.allocator.new_step()
+        expected.zeroed = drained.new[0]
+        if isinstance(drained, Drained):
+            expected.copies = drained.copies
         if expected == planned:
             return
         for attribute in fields(Planned):
             ours, theirs = getattr(expected, attribute.name), getattr(planned, attribute.name)
             if ours != theirs:
                 self.other("output", PLANNED_RULES[attribute.name], attribute.name, str(ours), str(theirs))
+
+    def plan(self) -> Planned:
+        """What the oracle's scheduler plans next."""
+        if self.names is not None:
+            self.names.step_starts()
+        return self.scheduler.schedule()
 
     def returned(
         self, returned: dict[int, list[int]], stop: int, proposed: dict[int, int] | None, delivered: list[Delivered]
@@ -102,9 +112,11 @@ class Predicted:
             name, ours, theirs = _first(expected, seen)
             self.other("state", "S11", name, ours, theirs)
 
-    def other(self, aspect: str, rule: str, sign: str, expected: str, observed: str) -> NoReturn:
+    def other(
+        self, aspect: str, rule: str, sign: str, expected: str, observed: str, tags: tuple[str, ...] = ()
+    ) -> NoReturn:
         """The scheduler went another way: the trace cannot go on."""
-        self.differences.differ(self.differences.difference(aspect, rule, sign, expected, observed))
+        self.differences.differ(self.differences.difference(aspect, rule, sign, expected, observed, tags=tags))
         raise Over
 
     def _next(self, what: str, expected: str) -> Event:
@@ -143,10 +155,11 @@ class Predicted:
                 if isinstance(ours, int) and attribute.name != "request":
                     sign = "more" if theirs > ours else "less"
                 shown = "nothing" if asked is None else _show(asked)
-                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown)
+                cause = "" if asked is None else cut_by(self.setting, self.scheduler, asked)
+                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, (cause,) if cause else ())
 
-    def _looked(self, request: Request) -> int:
-        """The prediction looks a request up: the hit must be as long."""
+    def _looked(self, request: Request) -> tuple[int, int]:
+        """The prediction looks a request up: the hit must be as long, and the junction the same."""
         event = self._next(LOOK, f"request {request.id} is looked up")
         assert self.names is not None
         assert request.content is not None
@@ -155,8 +168,9 @@ class Predicted:
             sign = "other request" if event.request != request.id else "more" if event.tokens > hit.tokens else "less"
             ours, theirs = f"request {request.id} hits {hit.tokens}", f"request {event.request} hits {event.tokens}"
             self.other("ask", "S38", f"hit {sign}", ours, theirs)
-        self.differences.outcome.reach["hit"] += hit.tokens > 0
-        return hit.tokens
+        if event.junction != hit.junction:
+            self.other("ask", "P27", "junction", f"junction {hit.junction}", f"junction {event.junction}")
+        return hit.tokens, hit.junction
 
     def _named(self, request: Request, call: Call, tokens: int) -> None:
         """The prediction publishes what is computed for sure."""

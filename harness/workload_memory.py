@@ -8,25 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oracle.cached_memory import CachingMemory
 from oracle.ledger import Batch, Request, Settled, Step
 from oracle.memory import Contents, Memory, Violation
 from oracle.scheduler_laws import follows
 from oracle.trace import GRANTED, Call, Rows
-from oracle.workload import Event, Planned, SchedulerSetting
+from oracle.workload import FREE, Event, Planned, SchedulerSetting
 
 
 class WorkloadMemory:
     """The physical cache of one workload."""
 
-    def __init__(self, setting: SchedulerSetting, report: Callable[[Violation], None]) -> None:
+    def __init__(self, setting: SchedulerSetting, report: Callable[..., None]) -> None:
         self.report = report
-        self.memory = Memory(setting, self._told)
+        self.caching = CachingMemory(setting, self._told) if setting.enable_caching else None
+        self.memory = self.caching or Memory(setting, self._told)
         self.rows: dict[int, Rows] = {}
         self.requests: dict[int, Request] = {}
         self.flights: list[Batch] = []
 
     def _told(self, violation: Violation, contents: Contents) -> None:
-        self.report(violation)
+        self.report(violation, tuple(sorted(contents.tags)))
 
     def planned(self, planned: Planned, events: list[Event], index: int) -> None:
         """A step is sent to the worker: rows begin, or grow."""
@@ -34,6 +36,8 @@ class WorkloadMemory:
         for event in events:
             if event.seen is not None and event.call is not None and event.seen.outcome == GRANTED:
                 asked[event.request] = (event.call, event.seen.rows)
+            elif event.what == FREE and event.request in asked:
+                self._taken_back(*asked.pop(event.request), index)
         for name in planned.preempted:
             self.preempted(name, drop=False)
         rows = self.rows
@@ -56,7 +60,7 @@ class WorkloadMemory:
                 self.report(Violation(index, -1, "worker row", "other", f"worker has {row}, manager {theirs}"))
             request = self.requests.get(name)
             if request is None:
-                request = self.requests[name] = Request(name, call.prompt, call.tokens)
+                request = self.requests[name] = Request(name, call.prompt, call.tokens, content=call.content)
             request.calls = 1 if name in begun else request.calls + 1
             request.tokens = call.tokens
             step = Step(request, tokens, drafts.get(name, 0), False, index, rows=row)
@@ -68,6 +72,14 @@ class WorkloadMemory:
                 self.memory.scheduled(call, request, step, row)
             batch.steps.append(step)
         self.flights.append(batch)
+        if self.caching is not None:
+            self.caching.launched(batch, planned.copies)
+
+    def _taken_back(self, call: Call, rows: Rows, index: int) -> None:
+        """S28: a victim that was scheduled earlier in the pass; what was named for it is not computed."""
+        if self.caching is not None:
+            request = Request(call.request, call.prompt, call.tokens)
+            self.caching.dropped(Step(request, call.new, 0, False, index, rows=rows))
 
     def settled(self, accepted: dict[int, int]) -> None:
         """The oldest step's output: accepted drafts of each request that sampled."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from attrs import define, evolve, field, frozen
 
 from harness.workload_suspects import alone_by, stuck_by
+from oracle.content import Content
+from oracle.groups import Mamba
 from oracle.memory import Violation
 from oracle.scheduler_laws import ALONE
 from oracle.trace import Difference
@@ -60,6 +62,8 @@ class WorkloadOutcome:
     declared: list[Difference] = field(factory=list)
     entries: list[Entry] = field(factory=list)
     reach: Counter[str] = field(factory=Counter)
+    contents: dict[int, Content] = field(factory=dict)
+    """With caching on: the tokens of each request."""
     shown: dict[str, int] = field(factory=dict)
     """Steps planned when each difference was seen."""
     steps: int = 0
@@ -111,18 +115,19 @@ class Differences:
             tags=tags,
         )
 
-    def law(self, violation: Violation) -> None:
-        """A law is broken; one of progress may have a known trap for its cause."""
-        cause = ""
+    def law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
+        """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
         if violation.law in ("progress", "drain"):
-            cause = (alone_by if violation.what == ALONE else stuck_by)(self.setting)
-        tags = (cause,) if cause else ()
-        kind = "scheduler" if violation.group < 0 else self.setting.groups[violation.group].kind
+            cause = "" if violation.what == ALONE else stuck_by(self.setting)
+            cause = cause or alone_by(self.setting)
+            tags = (cause,) if cause else ()
+        group = None if violation.group < 0 else self.setting.groups[violation.group]
+        kind = "scheduler" if group is None else f"mamba_{group.mode}" if isinstance(group, Mamba) else group.kind
         self.differ(
             evolve(
                 self.difference("law", violation.law, violation.what, "the law holds", violation.text, tags=tags),
                 kind=kind,
-                group=None if violation.group < 0 else violation.group,
+                group=None if group is None else violation.group,
             )
         )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from oracle.groups import Mamba
 from oracle.trace import GRANTED
-from oracle.workload import ASK, FREE, Delivered, Event, Planned, SchedulerSetting
+from oracle.workload import ASK, FREE, LOOK, Delivered, Event, Planned, SchedulerSetting
 
 
 def count_step(
@@ -16,6 +17,12 @@ def count_step(
     asks = [event for event in events if event.what == ASK]
     frees = sum([event.what == FREE for event in events])
     speculates = setting.num_speculative_tokens > 0
+    if setting.enable_caching:
+        states = any(isinstance(group, Mamba) for group in setting.groups)
+        reach["hit"] += sum([event.what == LOOK and event.tokens > 0 for event in events])
+        reach["hit of a state"] += states * sum([event.what == LOOK and event.tokens > 0 for event in events])
+        reach["junction"] += sum([event.junction > 0 for event in events])
+        reach["block copied"] += len(planned.copies)
     if frees:
         reach["preemption"] += frees
         reach["speculation x preemption"] += frees * speculates

@@ -39,7 +39,7 @@ def write(
     release: str | None,
     title: str = "",
 ) -> None:
-    """Write the three files; with caching on no script yet. title: of a declared finding."""
+    """Write the three files. title: of a declared finding."""
     tracefile.write_text(folder / "trace.json", tracefile.dumps(trace))
     if difference.rule == "process":
         return  # it would take this process along
@@ -55,8 +55,7 @@ def write(
         "difference": difference,
     }
     tracefile.write_text(folder / "report.md", _TEMPLATES.get_template("workload.md.j2").render(context))
-    if not trace.setting.enable_caching:  # the script has no contents that share prefixes
-        tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
+    tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
 
 
 def setting_lines(setting: SchedulerSetting) -> list[tuple[str, object]]:
@@ -118,8 +117,17 @@ def script(
         stuck=difference.rule in ("progress", "drain"),
         expected=difference.expected,
         observed=difference.observed,
+        contents={name: content.tokens for name, content in sorted(outcome.contents.items())},
+        block_size=_block_size(setting),
         wrong=_last(outcome),
     )
+
+
+def _block_size(setting: SchedulerSetting) -> int:
+    """What the engine writes into the cache's configuration."""
+    if setting.enable_caching:
+        return min(group.block_size for group in setting.groups if group.cacheable)
+    return setting.align_size or setting.scheduler_block_size
 
 
 def _scheduler(setting: SchedulerSetting) -> dict[str, Any]:
@@ -155,7 +163,8 @@ def _lines(trace: SchedulerTrace, steps: int) -> list[str]:
             ]
             lines.append(f"step({', '.join([*said, *(['early=True'] if operation.early else [])])})")
         else:
-            values = [(one.name, getattr(operation, one.name)) for one in fields(type(operation))]
+            names = [one.name for one in fields(type(operation)) if one.name != "forks"]
+            values = [(name, getattr(operation, name)) for name in names]
             given = ", ".join(f"{name}={value!r}" for name, value in values)
             lines.append(f"{type(operation).__name__.lower()}({given})")
     if left > 0:
@@ -168,4 +177,7 @@ def _last(outcome: WorkloadOutcome) -> str:
     if not outcome.entries:
         return "None"
     planned = outcome.entries[-1].planned
-    return repr(({str(k): v for k, v in planned.tokens}, {str(k): v for k, v in planned.drafts}))
+    rows = [(str(name), computed, blocks) for name, computed, _, blocks in planned.new]
+    rows += [(str(name), computed, blocks or ()) for name, computed, _, blocks in planned.cached]
+    tokens, drafts = ({str(name): count for name, count in pairs} for pairs in (planned.tokens, planned.drafts))
+    return repr((tokens, drafts, rows, planned.copies))

@@ -1,9 +1,13 @@
-"""Why nobody may run: known traps of 0.33.0 as formulas, to tell an instance of a declared finding from a new one."""
+"""Known traps of 0.33.0 as formulas, to tell an instance of a declared finding from a new one."""
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from oracle.groups import Mamba, ceil_div
 from oracle.laws import blocks_for_one
+from oracle.scheduler import Scheduler
+from oracle.trace import Call
 from oracle.workload import SchedulerSetting
 
 
@@ -13,7 +17,8 @@ def stuck_by(setting: SchedulerSetting) -> str:
     S1, S4 against S22: the largest part of a request, and more known tokens than that must be left for the drafter's
     modules. S41 against S22: the same, where a chunk must stop at the next Mamba block. S9 and S41 against S1: a prompt
     without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots. S21: a prompt cached but
-    for a token is padded to 1 + K rows.
+    for a token is padded to 1 + K rows. P36: a hit inside a block holds its source and its copy at once, which start-up
+    sizing leaves out.
     """
     facts = setting.facts
     room = min(setting.budget, setting.max_num_batched_tokens - facts.charged)
@@ -28,6 +33,10 @@ def stuck_by(setting: SchedulerSetting) -> str:
         return "block beside draft slots"
     if setting.align_size > 0 and facts.prefill_lookahead > 1:
         return "block border in the lookahead"
+    if setting.enable_caching and setting.fine_hits:
+        copies = sum(group.cacheable and group.block_size > setting.hash_size for group in setting.groups)
+        if setting.num_blocks - 1 - blocks_for_one(setting) < copies:
+            return "copies of a hit"
     return ""
 
 
@@ -44,3 +53,12 @@ def alone_by(setting: SchedulerSetting) -> str:
     if spare < sum(ceil_div(ahead, group.block_size) for group in setting.groups if group.recycles):
         return "lookahead past the cap"
     return ""
+
+
+def cut_by(setting: SchedulerSetting, prediction: Scheduler, asked: Call) -> str:
+    """S41: chunks that end at multiples of the smallest block of all groups, not at those of the Mamba groups'."""
+    sizes = [group.block_size for group in setting.groups if group.cacheable]
+    if not (setting.enable_caching and min(sizes) < setting.align_size):
+        return ""
+    smallest = evolve(prediction.chunks, size=min(sizes))
+    return "smallest block" if prediction.cut_by(smallest) == asked.new else ""

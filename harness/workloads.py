@@ -18,7 +18,7 @@ from harness.workload_reach import count_output, count_step
 from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.memory import Violation
-from oracle.scheduler_laws import SchedulerLaws
+from oracle.scheduler_laws import Known, SchedulerLaws
 from oracle.trace import Difference
 from oracle.workload import (
     UNPAUSED,
@@ -67,10 +67,11 @@ class Run:
         self.differences = Differences(setting, options, self.outcome)
         self.laws = SchedulerLaws(setting, self.differences.law)
         caching = setting.enable_caching
-        self.memory = WorkloadMemory(setting, self.differences.law) if options.memory and not caching else None
+        self.memory = WorkloadMemory(setting, self.differences.law) if options.memory else None
         self.prediction = Predicted(setting, self.differences)
         self.prefixes = Prefixes() if caching else None
-        self.contents: dict[int, Content] = {}
+        self.contents: dict[int, Content] = self.outcome.contents
+        self.begun: dict[int, Known] = {}
         self.flights: list[Planned] = []
         self.sampling: list[dict[int, bool]] = []
         self.events: list[Event] = []
@@ -133,6 +134,7 @@ class Run:
             self.prefixes.grow(content, operation.prompt)
         self._call("submit", operation, self.arrivals, content)
         self.laws.submitted(operation, self.arrivals)
+        self.begun[operation.request] = self.laws.live[operation.request]
         self.prediction.scheduler.submit(operation, self.arrivals, content)
 
     def _abort(self, name: int) -> None:
@@ -197,7 +199,7 @@ class Run:
         self.differences.behind = True
         if self.options.predict:
             with contextlib.suppress(Over):
-                self.prediction.scheduler.schedule()
+                self.prediction.plan()
         self.differences.behind = False
         if not self.differences.blamed:
             self.differences.differ(failed)
@@ -233,13 +235,11 @@ class Run:
                 count = 1 + min(accepted.get(name, 0), drafts.get(name, 0))
                 made = [FIRST_TOKEN + (self.serial + place) % TOKENS for place in range(count)]
                 self.serial += count
-                if self.prefixes is not None and name in self.laws.live:
-                    known = self.laws.live[name]
-                    content, there = self.contents[name], known.prompt + known.out
-                    self.prefixes.grow(content, there + count)
-                    made = content.tokens[there : there + count]
-                elif name in stops:
-                    made[min(stops[name], count - 1)] = STOP
+                stop = min(stops[name], count - 1) if name in stops else -1
+                if self.prefixes is not None:
+                    made = self._sampled(name, count, stop)
+                elif stop >= 0:
+                    made[stop] = STOP
                 returned[name] = made
         proposed = None
         if self.depth == 1 and self.laws.drafts and planned.tokens and not planned.skip_drafts:
@@ -260,6 +260,17 @@ class Run:
         for name, _, reason in delivered:
             if reason:
                 self._forget(name)
+
+    def _sampled(self, name: int, count: int, stop: int) -> list[int]:
+        """With caching on what is sampled follows from the content; `stop`: place of a stop token, -1: none."""
+        assert self.prefixes is not None
+        known, content = self.begun[name], self.contents[name]
+        there = known.prompt + known.out
+        if stop >= 0:
+            self.prefixes.put(content, there + stop, STOP)
+        gone = name not in self.laws.live  # nothing of it is delivered, but what is in flight goes on from it
+        self.prefixes.grow(content, there + count * (self.depth if gone else 1))
+        return content.tokens[there : there + count]
 
     def _follow(self) -> None:
         self.events = self.target.events

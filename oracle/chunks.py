@@ -18,9 +18,9 @@ class Chunks:
     """The chunk rule of one setting. Sizes in tokens; the plain rule by default, hits at block borders alone.
 
     size: tokens a block of the align groups, 0 without any. most: the largest chunk there is. use_eagle: a hit loses
-    its last unit. ahead: hash lookahead. inner: hits may end inside a block, at multiples of hash_size. checkpoints:
-    the chunk that ends a prefill also saves an inner state, at a multiple of `alignment` from its start. junctions:
-    whether a chunk stops at one exactly.
+    its last unit, of `unit` tokens (0: a block). ahead: hash lookahead. inner: hits may end inside a block, at
+    multiples of hash_size. checkpoints: the chunk that ends a prefill also saves an inner state, at a multiple of
+    `alignment` from its start. junctions: whether a chunk stops at one exactly.
     """
 
     size: int
@@ -32,6 +32,7 @@ class Chunks:
     checkpoints: bool = False
     alignment: int | None = None
     junctions: bool = False
+    unit: int = 0
 
     def end(self, start: int, end: int, prompt: int, tokens: int, junction: int = 0) -> int:
         """Where a chunk that begins at `start` and could go to `end` ends; `start` if it cannot be cut well."""
@@ -61,8 +62,7 @@ class Chunks:
         """The chunk that ends the prefill saves its inner boundary by itself (A44)."""
         if not self.checkpoints or self.alignment is None or end < last:
             return False
-        unit = self.hash_size if self.inner else self.size
-        position = resume_position(last, unit, self.ahead, self.use_eagle)
+        position = resume_position(last, self.unit or self.size, self.ahead, self.use_eagle)
         return (
             position > 0
             and start % self.hash_size == 0
@@ -88,5 +88,6 @@ def chunks_of(setting: Setting) -> Chunks:
         inner,
         checkpoints=bool(states) and all(group.checkpoint_blocks > 0 for group in states),
         alignment=states[0].checkpoint_alignment if states else None,
+        unit=setting.hit_unit,
         junctions=inner and setting.enable_mamba_shared_prefix_checkpoint and marked and not again,
     )

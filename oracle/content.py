@@ -80,3 +80,10 @@ class Prefixes:
                 token = (before + position + content.forks.count(position)) % TOKENS
             tokens.append(token)
             path.append(self._node(path[-1], token, starts))
+
+    def put(self, content: Content, position: int, token: int) -> None:
+        """Make the content say `token` at a position that it has not reached yet, whatever the rule is."""
+        self.grow(content, position)
+        if len(content.tokens) == position:
+            content.tokens.append(token)
+            content.path.append(self._node(content.path[-1], token, 0))

@@ -300,6 +300,15 @@ def lookahead_tokens(name: str, parallel: bool, drafts: int) -> int:
     return method(name, parallel).reserved.of(drafts)
 
 
+#: methods whose V1 drafters take another K at each step; without that the V1 runner ignores draft counts (S24)
+COUNTS_ON_V1 = frozenset(("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"))
+
+
+def takes_counts(row: Method) -> bool:
+    """Whether the number of drafts may follow the batch size."""
+    return row.runner == "V2" or row.release_word in COUNTS_ON_V1
+
+
 def draft_counts(ranges: tuple[tuple[int, int, int], ...], drafts: int, max_num_seqs: int) -> tuple[int, ...]:
     """Dynamic draft counts: K of the next drafts for 1 .. `max_num_seqs` scheduled requests (S24).
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oracle.chunks import Chunks
-from oracle.methods import draft_counts
+from attrs import evolve
+
+from oracle.chunks import Chunks, chunks_of
+from oracle.methods import draft_counts, method, takes_counts
 from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_step import NextStep
@@ -29,7 +31,8 @@ class Scheduler(Queues):
         self.budget, self.rows = setting.budget, setting.max_num_batched_tokens
         self.active = facts.active or setting.max_num_seqs
         self.charged, self.ahead = facts.charged, facts.prefill_lookahead
-        ranges = setting.draft_counts
+        takes = takes_counts(method(setting.method, setting.parallel_drafting))
+        ranges = setting.draft_counts if takes else None
         self.table = None if ranges is None else draft_counts(ranges, self.drafts, setting.max_num_seqs)
         self.second_runner = facts.runner == "V2"
         self.can_skip = self.lookahead > 0 and self.second_runner
@@ -39,8 +42,13 @@ class Scheduler(Queues):
         self.adaptive = setting.long_prefill_token_threshold_adaptive
         self.interval = setting.prefill_schedule_interval
         most = min(self.budget, self.threshold) if self.threshold else self.budget
-        drop, size = facts.block_drop and not facts.hash_lookahead, setting.align_size
-        self.chunks = Chunks(size, most, drop, facts.hash_lookahead)
+        if self.caching:
+            self.chunks = evolve(chunks_of(setting), most=most)
+        else:
+            drop = facts.block_drop and not facts.hash_lookahead
+            self.chunks = Chunks(setting.align_size, most, drop, facts.hash_lookahead)
+        #: the last part that the chunk rule saw: request, computed tokens, most tokens
+        self.cut: tuple[Request, int, int] | None = None
         self.executed, self.last_prefill, self.bound = 0, -self.interval, False
 
     def schedule(self) -> Planned:
@@ -120,7 +128,16 @@ class Scheduler(Queues):
 
     def _chunk(self, request: Request, comp: int, new: int) -> int:
         """S41: tokens of the chunk that begins at `comp` and may take `new`; 0: none ends where a state may be kept."""
-        return self.chunks.end(comp, comp + new, request.prompt, request.n) - comp
+        self.cut = request, comp, new
+        return self.chunks.end(comp, comp + new, request.prompt, request.n, request.junction) - comp
+
+    def cut_by(self, chunks: Chunks) -> int:
+        """Tokens of the chunk that was cut last if `chunks` were the rule."""
+        if self.cut is None:
+            return -1
+        request, comp, new = self.cut
+        new = chunks.end(comp, comp + new, request.prompt, request.n, request.junction) - comp
+        return self._clear_of_the_end(request, comp, new)
 
     def _clear_of_the_end(self, request: Request, comp: int, new: int) -> int:
         """S22: a chunk leaves nothing, or enough known tokens for the drafter's modules to read."""
@@ -138,7 +155,8 @@ class Scheduler(Queues):
             request = self.waiting[0]
             comp, new, padded = 0, 0, False
             if request.stale == 0 or request.drop:  # S34: a position must not be sampled twice
-                comp = self.look(request) if self.caching else 0  # S37
+                if self.caching:
+                    comp, request.junction = self.look(request)  # S37
                 if held and comp < request.n - 1:
                     break
                 new, padded = self._size(request, comp, step, threshold)

@@ -82,8 +82,11 @@ class SchedulerLaws:
 
     # ------------------------------------------------------------------------------------------- the manager
 
-    def _blocks(self, event: Event) -> None:
-        """Conservation: what is free and what is held are all blocks, after each call."""
+    def _blocks(self, event: Event, ends: frozenset[int] = frozenset()) -> None:
+        """Conservation: what is free and what is held are all blocks, after each call.
+
+        ends: blocks that the step copies from and to; some of them may be held for that (caching spec, P36).
+        """
         if event.what not in (ASK, FREE):
             return
         known = self.live.get(event.request)
@@ -97,6 +100,8 @@ class SchedulerLaws:
             self.rows_of[event.request] = () if event.seen is None else event.seen.rows
             held = {block for rows in self.rows_of.values() for row in rows for block in row}
             self.free = self.usable - len(held - {0})
+            if self.free - len(ends - held) <= event.free <= self.free:
+                self.free = event.free
         if event.free != self.free and not (event.seen and event.seen.outcome.startswith("error")):
             self.broken(
                 "conservation",
@@ -137,8 +142,9 @@ class SchedulerLaws:
         asker = -1
         scheduled = {name for name, _ in planned.tokens}
         events = [event for event in events if event.what in (ASK, FREE)]
+        ends = frozenset(block for pair in planned.copies for block in pair)
         for number, event in enumerate(events):
-            self._blocks(event)
+            self._blocks(event, ends)
             call = event.call
             if event.what == ASK and call is not None:
                 if call.lookahead != self.lookahead:

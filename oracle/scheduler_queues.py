@@ -30,7 +30,7 @@ Ask = Callable[[Call], Observation]
 class Queues:
     """Who runs and who waits. `ask` answers an `allocate_slots`, `free` is told who returns blocks.
 
-    With caching on: `look` finds a hit (tokens), `name` publishes what is computed for sure.
+    With caching on: `look` finds a hit and a junction (tokens), `name` publishes what is computed for sure.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Queues:
         setting: SchedulerSetting,
         ask: Ask,
         free: Callable[[int], None],
-        look: Callable[[Request], int] = lambda request: 0,
+        look: Callable[[Request], tuple[int, int]] = lambda request: (0, 0),
         name: Callable[[Request, Call, int], None] = lambda request, call, tokens: None,
     ) -> None:
         facts = setting.facts
@@ -91,7 +91,7 @@ class Queues:
             bool(self.running) if admission else True,
             (),
             local,
-            0,
+            request.junction,
             request.content,
         )
 

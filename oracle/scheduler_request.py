@@ -29,6 +29,8 @@ class Request:
     chunk: bool = False
     status: str = WAITING
     preemptions: int = 0
+    junction: int = 0
+    """J of its last lookup (caching spec, P27)."""
     content: Content | None = None
 
     @property

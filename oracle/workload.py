@@ -94,7 +94,7 @@ class SchedulerSetting(Setting):
                                f"{self.num_blocks}")  # fmt: skip
 
     def _check_drafter_of_hits(self) -> None:
-        """With caching on the manager is told of the drafter; states in the cache are not specified at this level."""
+        """With caching on the manager is told of the drafter."""
         facts = self.facts
         for name, value in (
             ("use_eagle", facts.block_drop and not facts.hash_lookahead),
@@ -103,8 +103,6 @@ class SchedulerSetting(Setting):
         ):
             if getattr(self, name) != value:
                 raise SettingError(f"{name} must be {value} with this drafter, got {getattr(self, name)}")
-        if any(isinstance(group, Mamba) for group in self.groups):
-            raise SettingError("this version schedules Mamba groups with caching off only")
 
     @property
     def budget(self) -> int:
@@ -238,7 +236,8 @@ class Planned:
     tokens: (request, tokens scheduled) in order. drafts: (request, drafts among them). new: (request, computed tokens,
     known tokens, row per group). cached: (request, computed tokens, outputs with those in flight, new entries per group
     or None). resumed: requests of `cached` whose row starts anew (the V1 runner). preempted, finished: since the step
-    before. zeroed: blocks to zero. proposals: drafts of the next step. skip_drafts: nobody can use them.
+    before. zeroed: blocks to zero. proposals: drafts of the next step. skip_drafts: nobody can use them. copies: blocks
+    (source, target) to copy before the step runs.
     """
 
     tokens: list[tuple[int, int]]
@@ -251,6 +250,7 @@ class Planned:
     zeroed: tuple[int, ...]
     proposals: int
     skip_drafts: bool
+    copies: tuple[tuple[int, int], ...] = ()
 
 
 #: the fields of Planned, and the rule that decides each
@@ -265,6 +265,7 @@ PLANNED_RULES = {
     "zeroed": "A60",
     "proposals": "S24",
     "skip_drafts": "S23",
+    "copies": "P36",
 }
 
 
@@ -309,7 +310,7 @@ ASK, FREE, LOOK, NAME = "ask", "free", "look", "name"
 class Event:
     """One call of the manager: an ask with its answer, or blocks returned (free: blocks free afterwards).
 
-    With caching on also a lookup (tokens: the hit) and names published up to `tokens`.
+    With caching on also a lookup (tokens: the hit; junction) and names published up to `tokens`.
     """
 
     what: str
@@ -318,6 +319,7 @@ class Event:
     seen: Observation | None
     free: int
     tokens: int = 0
+    junction: int = 0
 
 
 #: (request, tokens, finish reason or "")

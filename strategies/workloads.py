@@ -9,8 +9,11 @@ blocks of 1 to 16 tokens, prompts at block borders, at the budget, at max_model_
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd, lcm
 from random import Random
+from typing import Any
 
+from attrs import evolve
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -77,14 +80,18 @@ class Drawn:
         return name in self.on
 
 
-def _group(reader: Reader, drafts: int, depth: int, longest: int, align: int) -> Group:
+def _group(reader: Reader, drafts: int, depth: int, longest: int, align: int, caching: bool) -> Group:
     kind = KINDS[reader.below(len(KINDS))]
     size = BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]
     value = reader.byte()
     if kind is Mamba:
-        if value & 1:
+        if value & 1 and not caching:
             return Mamba(block_size=longest, mode="none", speculative_blocks=drafts)
-        return Mamba(block_size=align or max(size, drafts * depth + 1), mode="align", speculative_blocks=drafts)
+        least = drafts * depth + 1
+        state = Mamba(block_size=align or max(size, least + least % 2), mode="align", speculative_blocks=drafts)
+        if caching and value & 14 == 14:
+            state = evolve(state, checkpoint_blocks=1, checkpoint_alignment=1 + value // 16 % 2)
+        return state
     if kind is SlidingWindow:
         return SlidingWindow(block_size=size, window=2 + value % (3 * size + 3))
     if kind is ChunkedLocal:
@@ -95,16 +102,48 @@ def _group(reader: Reader, drafts: int, depth: int, longest: int, align: int) ->
 
 
 def _groups(reader: Reader, drawn: Drawn, drafts: int, depth: int, longest: int) -> tuple[Group, ...]:
+    """With caching on mostly blocks of one size, as models with states have them."""
+    caching = "caching" in drawn
     if "hybrid" not in drawn:
         return (FullAttention(block_size=BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]),)
     groups: list[Group] = []
     align = 0
     for _ in range((2, 2, 1, 3)[reader.below(4)]):
-        group = _group(reader, drafts, depth, longest, align)
+        group = _group(reader, drafts, depth, longest, align, caching)
         groups.append(group)
         if isinstance(group, Mamba) and group.mode == "align":
             align = group.block_size
+    if caching and (align or any(isinstance(group, ChunkedLocal) for group in groups)) and reader.byte() & 15:
+        groups = [_resized(group, align or groups[0].block_size) for group in groups]
     return tuple(groups)
+
+
+def _resized(group: Group, size: int) -> Group:
+    if isinstance(group, ChunkedLocal):
+        return evolve(group, block_size=size, chunk=group.chunk // group.block_size * size)
+    return evolve(group, block_size=size)
+
+
+def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool) -> dict[str, Any]:
+    """What the engine is told with caching on; nothing where these groups cannot be cached."""
+    sizes = [group.block_size for group in groups]
+    chunked = any(isinstance(group, ChunkedLocal) for group in groups)
+    if "caching" not in drawn or (chunked and len(set(sizes)) > 1):
+        return {}
+    value = reader.byte()
+    states = [group for group in groups if isinstance(group, Mamba)]
+    common = gcd(*sizes)
+    divisors = [size for size in range(1, common + 1) if common % size == 0]
+    fine = len(groups) > 1 and (bool(states) or value & 3 == 3)
+    sparse = states or any(isinstance(group, SlidingWindow) for group in groups)
+    interval = lcm(*sizes) if sparse and not value & 64 else None
+    return {
+        "enable_caching": True,
+        "num_hash_lookahead_tokens": ahead if drops else 0,
+        "num_prefill_lookahead_tokens": ahead,
+        "hash_block_size": divisors[-1 - (value >> 2) % len(divisors)] if fine else None,
+        "prefix_cache_retention_interval": None if interval is None else interval * (0, 1, 0, 2)[value >> 4 & 3],
+    }
 
 
 def _drafts(row: Method, wanted: int) -> int:
@@ -140,7 +179,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     groups = _groups(reader, drawn, drafts, depth, longest)
     value = reader.byte()
     threshold = (1, 2, 4, 8)[value & 3] if "threshold" in drawn else 0
-    more = {
+    more: dict[str, Any] = {
         "max_model_len": longest,
         "max_num_batched_tokens": batched,
         "max_num_seqs": seats,
@@ -150,12 +189,8 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         "num_speculative_tokens": drafts,
         "groups": groups,
     }
-    need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))  # type: ignore[arg-type]
-    kept = {group.block_size for group in groups}
-    caching = "caching" in drawn and not any(
-        isinstance(group, Mamba) or (isinstance(group, ChunkedLocal) and len(kept) > 1) for group in groups
-    )
-    ahead = row.prefill_lookahead.of(drafts)
+    need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
+    more |= _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)
     sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
     budget = reader.byte()
     return (
@@ -170,11 +205,8 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
             policy=PRIORITY if "priority" in drawn else FCFS,
             prefill_schedule_interval=2 + value % 3 if "cadence" in drawn else 1,
             scheduler_reserve_full_isl="no_gate" not in drawn,
-            enable_caching=caching,
-            num_hash_lookahead_tokens=ahead if caching and row.block_drop else 0,
-            num_prefill_lookahead_tokens=ahead if caching else 0,
             draft_counts=_counts(budget, drafts, seats) if drafts and "counts" in drawn else None,
-            **more,  # type: ignore[arg-type]
+            **more,
         ),
         drawn,
     )

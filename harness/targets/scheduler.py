@@ -125,6 +125,9 @@ def engine_config(setting: SchedulerSetting) -> Any:
     # the engine writes these after it has sized the cache
     built.cache_config.num_gpu_blocks = setting.num_blocks
     built.cache_config.block_size = align or setting.scheduler_block_size
+    if setting.enable_caching:
+        built.cache_config.block_size = min(group.block_size for group in setting.groups if group.cacheable)
+    built.cache_config.enable_mamba_shared_prefix_checkpoint = setting.enable_mamba_shared_prefix_checkpoint
     if any(isinstance(group, Mamba) for group in setting.groups):
         built.cache_config.mamba_cache_mode = "align" if align else "none"
     if bool(built.scheduler_config.async_scheduling) != (setting.in_flight_depth > 1):
@@ -206,7 +209,7 @@ class Scheduler:
             has_scheduled_reqs,
             tuple(more.get("skip_zeroing_group_ids", ())),
             num_new_computed_tokens,
-            0,
+            request.shared_prefix_boundary,
             self.contents.get(int(name)),
         )
         try:
@@ -237,7 +240,7 @@ class Scheduler:
 
     def _look(self, request: Any, *more: Any) -> Any:
         found = self.look(request, *more)
-        self.events.append(Event(LOOK, int(request.request_id), None, None, 0, found[1]))
+        self.events.append(Event(LOOK, int(request.request_id), None, None, 0, found[1], found[2]))
         return found
 
     def _name(self, request: Any, tokens: int) -> None:
@@ -390,4 +393,5 @@ def planned(out: Any) -> Planned:
         tuple(out.new_block_ids_to_zero or ()),
         out.num_spec_tokens_to_schedule,
         out.skip_drafts,
+        tuple([(copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()]),
     )
