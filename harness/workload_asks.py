@@ -119,9 +119,14 @@ class Predicted:
         self.differences.differ(self.differences.difference(aspect, rule, sign, expected, observed, tags=tags))
         raise Over
 
-    def _next(self, what: str, expected: str) -> Event:
+    def _cut(self, asked: Call | None) -> tuple[str, ...]:
+        """The known trap that explains a part of another size."""
+        return () if asked is None else cut_by(self.setting, self.scheduler, asked.request, asked.new)
+
+    def _next(self, what: str, expected: str, call: Call | None = None) -> Event:
         if self.cursor >= len(self.events):
-            self.other("ask", "S2", "missing", expected, "nothing more")
+            tags = () if call is None else cut_by(self.setting, self.scheduler, call.request, 0)
+            self.other("ask", "S2", "missing", expected, "nothing more", tags)
         event = self.events[self.cursor]
         self.cursor += 1
         if event.what != what:
@@ -131,7 +136,7 @@ class Predicted:
 
     def _ask(self, call: Call) -> Observation:
         """The prediction asks: the scheduler must have asked the same, and the manager answered as the allocator."""
-        event = self._next(ASK, _show(call))
+        event = self._next(ASK, _show(call), call)
         if event.call != call:
             self._other_ask(call, event.call)
         seen = self.allocator.extend(call)
@@ -155,8 +160,7 @@ class Predicted:
                 if isinstance(ours, int) and attribute.name != "request":
                     sign = "more" if theirs > ours else "less"
                 shown = "nothing" if asked is None else _show(asked)
-                cause = "" if asked is None else cut_by(self.setting, self.scheduler, asked)
-                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, (cause,) if cause else ())
+                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, self._cut(asked))
 
     def _looked(self, request: Request) -> tuple[int, int]:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""
@@ -200,7 +204,7 @@ class Predicted:
             event = self.events[self.cursor]
             shown = f"request {event.request} {event.what}s" + ("" if event.call is None else f": {_show(event.call)}")
             rule = "S6" if event.what == "free" else "S8" if event.call and event.call.waiting else "S2"
-            self.other("ask", rule, f"one more {event.what}", "nothing more", shown)
+            self.other("ask", rule, f"one more {event.what}", "nothing more", shown, self._cut(event.call))
 
 
 def _first(expected: Situation, seen: Situation) -> tuple[str, str, str]:

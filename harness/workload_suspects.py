@@ -7,7 +7,6 @@ from attrs import evolve
 from oracle.groups import Mamba, ceil_div
 from oracle.laws import blocks_for_one
 from oracle.scheduler import Scheduler
-from oracle.trace import Call
 from oracle.workload import SchedulerSetting
 
 
@@ -55,10 +54,10 @@ def alone_by(setting: SchedulerSetting) -> str:
     return ""
 
 
-def cut_by(setting: SchedulerSetting, prediction: Scheduler, asked: Call) -> str:
+def cut_by(setting: SchedulerSetting, prediction: Scheduler, name: int, new: int) -> tuple[str, ...]:
     """S41: chunks that end at multiples of the smallest block of all groups, not at those of the Mamba groups'."""
     sizes = [group.block_size for group in setting.groups if group.cacheable]
     if not (setting.enable_caching and min(sizes) < setting.align_size):
-        return ""
+        return ()
     smallest = evolve(prediction.chunks, size=min(sizes))
-    return "smallest block" if prediction.cut_by(smallest) == asked.new else ""
+    return ("smallest block",) if prediction.cut_by(smallest, name) == new else ()

@@ -47,13 +47,14 @@ class Scheduler(Queues):
         else:
             drop = facts.block_drop and not facts.hash_lookahead
             self.chunks = Chunks(setting.align_size, most, drop, facts.hash_lookahead)
-        #: the last part that the chunk rule saw: request, computed tokens, most tokens
-        self.cut: tuple[Request, int, int] | None = None
+        #: what the chunk rule saw in this step of each request: computed tokens, most tokens
+        self.cuts: dict[int, tuple[Request, int, int]] = {}
         self.executed, self.last_prefill, self.bound = 0, -self.interval, False
 
     def schedule(self) -> Planned:
         """One step: S1 to S11, S15, S30. What it returns is still to be given its zero list."""
         step = NextStep(self)
+        self.cuts.clear()
         held = self._held()
         threshold = self._threshold()
         self._running_pass(step, held, threshold)
@@ -128,14 +129,14 @@ class Scheduler(Queues):
 
     def _chunk(self, request: Request, comp: int, new: int) -> int:
         """S41: tokens of the chunk that begins at `comp` and may take `new`; 0: none ends where a state may be kept."""
-        self.cut = request, comp, new
+        self.cuts[request.id] = request, comp, new
         return self.chunks.end(comp, comp + new, request.prompt, request.n, request.junction) - comp
 
-    def cut_by(self, chunks: Chunks) -> int:
-        """Tokens of the chunk that was cut last if `chunks` were the rule."""
-        if self.cut is None:
+    def cut_by(self, chunks: Chunks, name: int) -> int:
+        """Tokens of the chunk of a request in this step if `chunks` were the rule; -1: it has none."""
+        if name not in self.cuts:
             return -1
-        request, comp, new = self.cut
+        request, comp, new = self.cuts[name]
         new = chunks.end(comp, comp + new, request.prompt, request.n, request.junction) - comp
         return self._clear_of_the_end(request, comp, new)
 
