@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gc
 import resource
-import shutil
-import tempfile
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +23,14 @@ from attrs import define, evolve, field, frozen
 from harness import findings, score_levels
 from harness.forks import HarnessError, in_a_fork
 from harness.mutants import Mutant, mutants_of
-from harness.score_levels import CACHING, KERNELS, MANAGER, RULES, SCHEDULER, WARMUP, Level, Met, ticker
+from harness.score_levels import CACHING, KERNELS, MANAGER, RULES, SCHEDULER, WARMUP, Level, Met
 from harness.targets import mutated
 from oracle.errors import SlotcheckError
 
-#: seconds without a new trace before a mutant counts as hung, and bytes that it may take beside what is there
-HANG_SECONDS, MORE_MEMORY = 30.0, 4 << 30
-#: the same for shrinking, which has no journal
-SHRINK_SECONDS = 120.0
+#: seconds of CPU without a new trace before a mutant counts as hung (a busy machine makes none), and of a whole shrink
+HANG_SECONDS, SHRINK_SECONDS = 20.0, 120.0
+#: seconds by the clock for a process that waits for ever, and bytes that a mutant may take beside what is there
+WAIT_SECONDS, MORE_MEMORY = 1800.0, 4 << 30
 #: the files that decide on blocks, below vllm/, and the levels that may be asked about them, the likeliest first
 CORE = (MANAGER, CACHING, WARMUP, SCHEDULER)
 FILES: dict[str, tuple[str, ...]] = {
@@ -130,33 +129,31 @@ class Score:
         return [one for one in self.judged if not one.level]
 
 
-def _limited(work: Callable[[], Value]) -> Value:
-    """Run work with a limit on memory: a loop without end fills it before it is seen to hang."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MORE_MEMORY,) * 2)
-    return work()
+def _wait(seconds: float = HANG_SECONDS) -> None:
+    """From now on the process may use so much CPU time; then SIGPROF kills it."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 @define(eq=False)
 class Ground:
-    """What all mutants share: levels ready to be forked, the functions in memory, a folder for journals."""
+    """What all mutants share: levels ready to be forked, the functions in memory."""
 
     levels: Mapping[str, Level]
     functions: mutated.Functions
-    folder: Path
 
     def clean(self, name: str, files: Sequence[str]) -> dict[str, set[int]]:
         """The lines that a level executes, on the release as it is; ScoreError when it shows a difference."""
-        path, begin = ticker(self.folder)
         met: list[Met | None] = []
 
         def run() -> tuple[dict[str, set[int]], str]:
-            lines = mutated.executed(lambda: met.append(self.levels[name].hunt(begin)), files)
+            lines = mutated.executed(
+                lambda: met.append(self.levels[name].hunt(partial(_wait, HANG_SECONDS * 10))), files
+            )
             return lines, met[0].difference.fingerprint if met[0] is not None else ""
 
-        value, ended = in_a_fork(run, HANG_SECONDS * 10, path)
-        shown = ended or value[1]
-        if shown:
+        value, ended, _ = _survived(run)
+        shown = ended if value is None else value[1]
+        if value is None or shown:
             raise ScoreError(
                 f"the release as it is shows {shown} at level {name}: declare it, or mend the oracle, before a score"
             )
@@ -178,39 +175,42 @@ class Ground:
         return judged
 
     def _hunt(self, mutant: Mutant, name: str) -> tuple[Met | None, str, float]:
-        path, begin = ticker(self.folder)
-
-        def run() -> Met | None:
+        def run() -> tuple[Met | None]:
             self.functions.plant(mutant)
-            met: Met | None = self.levels[name].hunt(begin)
-            return met
+            return (self.levels[name].hunt(_wait),)
 
-        return _survived(run, HANG_SECONDS, path)
+        value, ended, seconds = _survived(run)
+        return None if value is None else value[0], ended, seconds
 
     def _shrunk(self, judged: Judged, met: Met) -> Judged:
         def run() -> int | None:
             self.functions.plant(judged.mutant)
-            size: int | None = self.levels[judged.level].size(met)
-            return size
+            _wait(SHRINK_SECONDS)
+            return self.levels[judged.level].size(met)
 
-        size, _, seconds = _survived(run, SHRINK_SECONDS)
+        size, _, seconds = _survived(run)
         return evolve(judged, size=size, shrink_seconds=seconds)
 
 
-def _survived(
-    work: Callable[[], Value], seconds: float, journal: Path | None = None
-) -> tuple[Value | None, str, float]:
-    """`in_a_fork` with the seconds that it took; what stops the harness itself is as visible as a killed process."""
+def _survived(work: Callable[[], Value]) -> tuple[Value | None, str, float]:
+    """`work()` in a fork, how the fork ended if it gave nothing, and its CPU seconds (by the clock where it died).
+
+    Memory is limited: a loop without end fills it before it is seen to hang. What stops the harness itself is as
+    visible as a killed process.
+    """
     start = time.monotonic()
 
-    def timed() -> tuple[Value, float]:
-        value = _limited(work)
+    def limited() -> tuple[Value, float]:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MORE_MEMORY,) * 2)
+        value = work()
         return value, time.process_time()
 
     try:
-        answer, ended = in_a_fork(timed, seconds, journal)
+        answer, ended = in_a_fork(limited, WAIT_SECONDS)
     except (HarnessError, SlotcheckError) as error:
         answer, ended = None, f"stops the harness: {str(error).splitlines()[0]}"
+    ended = "hang" if ended == "killed by SIGPROF" else ended
     return (None, ended, time.monotonic() - start) if answer is None else (answer[0], ended, answer[1])
 
 
@@ -265,24 +265,19 @@ def run(plan: Plan, say: Callable[[str], None] = lambda line: None, only: Sequen
     functions = mutated.Functions(plan.files)
     gc.collect()
     gc.freeze()
-    folder = Path(tempfile.mkdtemp(prefix="slotcheck-score-"))
-    try:
-        ground = Ground(levels, functions, folder)
-        with ThreadPoolExecutor(plan.workers) as pool:
-            reached: Reached = {}
-            for name, lines in zip(names, pool.map(lambda name: ground.clean(name, plan.files), names), strict=True):
-                reached[name] = lines
-                say(f"the clean release agrees at level {name}")
-            chosen, possible = (named, {}) if named else choose(plan, reached, lambda one: bool(functions.changed(one)))
-            score = Score(plan, possible=possible)
-            judge = partial(_judge, ground, reached)
-            for number, judged in enumerate(pool.map(judge, chosen), 1):
-                score.judged.append(judged)
-                say(f"{number}/{len(chosen)} {line_of(judged)}")
-        score.seconds = time.monotonic() - start
-        return score
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    ground = Ground(levels, functions)
+    with ThreadPoolExecutor(plan.workers) as pool:
+        reached: Reached = {}
+        for name, lines in zip(names, pool.map(lambda name: ground.clean(name, plan.files), names), strict=True):
+            reached[name] = lines
+            say(f"the clean release agrees at level {name}")
+        chosen, possible = (named, {}) if named else choose(plan, reached, lambda one: bool(functions.changed(one)))
+        score = Score(plan, possible=possible)
+        for number, judged in enumerate(pool.map(partial(_judge, ground, reached), chosen), 1):
+            score.judged.append(judged)
+            say(f"{number}/{len(chosen)} {line_of(judged)}")
+    score.seconds = time.monotonic() - start
+    return score
 
 
 def _judge(ground: Ground, reached: Reached, mutant: Mutant) -> Judged:

@@ -6,10 +6,8 @@ oracle's answers noted, so that a mutant costs what the target costs.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
@@ -20,7 +18,7 @@ from harness.replay import MakeTarget, Options
 from harness.shrink import shrink
 from harness.warmup_shrink import shrink_warmup
 from harness.warmups import WarmupOptions, run_warmups
-from harness.worker import EXAMPLES, Journal
+from harness.worker import EXAMPLES
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
 from harness.workloads import run_workload
@@ -47,7 +45,7 @@ class Met:
 
 
 class Level:
-    """One level. `begin` is told where the hunt is, once a trace: a watchdog reads it."""
+    """One level. `begin` is called before each trace: it winds up a watchdog."""
 
     name: str
 
@@ -220,17 +218,3 @@ def _build(name: str, steps: int, release: str | None, declared: Declared) -> Le
     from harness.rules_grid import ALL_DRAFTS
 
     return RulesLevel(declared, ALL_DRAFTS if steps >= ALL_FROM else FEW_DRAFTS)
-
-
-def ticker(folder: Path) -> tuple[Path, Callable[[], None]]:
-    """A journal in a new file, and what a hunt calls once a trace to move it on."""
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".journal", delete=False) as file:
-        path = Path(file.name)
-    journal, traces_begun = Journal(path), 0
-
-    def begin() -> None:
-        nonlocal traces_begun
-        traces_begun += 1
-        journal.begin(traces_begun, b"", "scheduler")
-
-    return path, begin

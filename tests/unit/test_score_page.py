@@ -101,3 +101,20 @@ def test_levels_are_asked_in_the_files_order_and_only_where_the_line_runs():
     reached = {"caching": {FILE: {2}}, "manager": {FILE: {2}}, "scheduler": {FILE: {1}}}
 
     assert ("manager", "caching") == levels_of(MUTANTS[0], reached)
+
+
+def test_the_comparison_counts_what_only_one_of_the_two_kills():
+    from harness import score_upstream
+
+    scored = score_page.data(SCORE, {})
+    theirs = [
+        {"mutant": row["mutant"], "killed_by": "test_a" if index in {0, 7} else "", "seconds": 4.0}
+        for index, row in enumerate(scored["mutants"])
+    ]
+    why = {NAMES[0]: Reason("equivalent", "why")}
+    text = score_upstream.page(scored, score_upstream.Ran((), 12, 3, 40.0), theirs, why)
+
+    assert "7 mutants that one of the two can tell" in text
+    assert "| slotcheck | 6 | 86% |" in text
+    assert "| upstream's tests, no limit | 2 | 29% | 4.0 |" in text
+    assert f"- `{NAMES[1]}`: test_a" in text
