@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from itertools import groupby
+from traceback import walk_tb
 
 from harness.compare import show_row
 from oracle.cached_allocator import CachingAllocator
 from oracle.lookup import SUSPECTS
+from oracle.setting import Setting
 from oracle.trace import Audit, CachingTarget, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
 
 
@@ -70,8 +73,16 @@ def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: Caching
         expected=show_hit(expected),
         observed=str(error),
         detail=oracle.explain(query),
-        tags=("past the known boundaries",) if query.bound - query.bound % oracle.setting.hash_size > known else (),
+        tags=_cause_of_no_answer(error, query, known, oracle.setting),
     )
+
+
+def _cause_of_no_answer(error: Exception, query: Query, known: int, setting: Setting) -> tuple[str, ...]:
+    cause = error.__cause__
+    frames = [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
+    if "emit_cached_block_events" in frames:
+        return ("hit report", "sharded") if setting.dcp_size > 1 else ("hit report",)
+    return ("past the known boundaries",) if query.bound - query.bound % setting.hash_size > known else ()
 
 
 def _pool(aspect: str, step: int, rule: str, expected: object, observed: object) -> Difference:
@@ -106,12 +117,29 @@ def drained(expected: Observation, observed: Observation, aspects: Collection[st
         return _pool("zeroing", step, "A60", show_row(expected.new[0]), show_row(observed.new[0]))
     if expected.free != observed.free and "free" in aspects:
         return _pool("free", step, "A2", expected.free, observed.free)
+    if expected.reused != observed.reused and "order" in aspects:
+        return _pool("order", step, "P15", show_row(expected.reused), show_row(observed.reused))
     if expected.events != observed.events and "events" in aspects:
         ours, theirs = in_order(expected.events), in_order(observed.events)
         for first, second in zip([*ours, None], [*theirs, None], strict=False):
             if first != second:
                 return _pool("events", step, "P46", first, second)
     return None
+
+
+def report_missed(expected: Observation, observed: Observation, oracle: CachingAllocator) -> tuple[str, ...]:
+    """Whether events differ in reports of hits alone, and what those hits have in common."""
+    assert isinstance(expected, Drained)
+    assert isinstance(observed, Drained)
+    told = Counter(oracle.reported)
+    others, seen = Counter(expected.events) - told, Counter(observed.events)
+    if not told or others - seen or any(event[0] != "stored" or event[3] for event in seen - others):
+        return ()
+    return (
+        "hit report",
+        *(("sharded",) if oracle.setting.dcp_size > 1 else ()),
+        *(("connector",) if oracle.setting.divergent_hits else ()),
+    )
 
 
 def named(expected: Audit, observed: Audit, aspects: Collection[str], step: int) -> Difference | None:

@@ -44,11 +44,13 @@ from oracle.trace import (
     NewStep,
     Observation,
     Operation,
+    Pin,
     Query,
     Release,
     Reset,
     Resume,
     Settle,
+    Unpin,
 )
 
 #: the outputs that are still out when a trace ends
@@ -146,7 +148,12 @@ class CachedReplay(Replay):
             hit = self._find(query)
             if hit is None:
                 return
-        call, local = ledger.resolve(operation, request, hit)
+        again = None if query is None or hit is None else ledger.together(operation, request, query, hit)
+        if again is not None:
+            hit = self._find(again)
+            if hit is None:
+                return
+        call, local = ledger.resolve(operation, request, hit, again is None)
         if call is None:
             self._void(operation)
             return
@@ -216,7 +223,11 @@ class CachedReplay(Replay):
             self._say(words.GIVE_BACK)
 
     def _resume(self, operation: Resume) -> None:
+        request = self.ledger.requests.get(operation.request)
+        before = None if request is None else request.content
         super()._resume(operation)
+        if request is not None and request.content is not before:
+            self.reach.hit("token discarded")
         self._say(words.resume(operation))
 
     def _boundary(self) -> tuple[Observation, Observation | None]:
@@ -228,6 +239,9 @@ class CachedReplay(Replay):
         if observed is not None and observed != expected:
             difference = cached_compare.drained(expected, observed, self.aspects, self.ledger.index)
             if difference is not None:
+                if difference.aspect == "events":
+                    tags = cached_compare.report_missed(expected, observed, self.cached)
+                    difference = evolve(difference, tags=tags)
                 self._differ(difference)
         seen = observed or expected
         assert isinstance(seen, Drained)
@@ -236,7 +250,7 @@ class CachedReplay(Replay):
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
         if self.consumer is not None:
-            self.consumer.drained(seen.events, self.cached.pool.copies)
+            self.consumer.drained(seen.events, self.cached.pool.copies, self.cached.reported)
         self.reach.drained(self.setting, seen)
         self.reach.counts["name evicted"] += self.cached.pool.evicted
         self.cached.pool.evicted = 0
@@ -328,6 +342,29 @@ class CachedReplay(Replay):
         self._plain(expected, observed)
         self.reach.hit(f"reset {expected.outcome}")
 
+    def _pin(self, operation: Pin) -> None:
+        named = self.cached.pool.names
+        blocks = tuple(block for row in self.rows.get(operation.request, ()) for block in row if block in named)
+        if not blocks:
+            self._void(operation)
+            return
+        self.ledger.pins += 1
+        self._pinned(operation, self.cached.pin(blocks), None if self.real is None else self.real.pin(blocks))
+
+    def _unpin(self, operation: Unpin) -> None:
+        if not self.ledger.pins:
+            self._void(operation)
+            return
+        self.ledger.pins -= 1
+        observed = None if self.real is None else self.real.unpin(operation.watched)
+        self._pinned(operation, self.cached.unpin(operation.watched), observed)
+
+    def _pinned(self, operation: Operation, expected: Observation, observed: Observation | None) -> None:
+        self._keep(operation, None, (), expected, observed)
+        self._say(words.plain(operation))
+        self._plain(expected, observed)
+        self.reach.hit("pinned" if isinstance(operation, Pin) else "pin ended")
+
     # ---------------------------------------------------------------------------------------- compare
 
     def _audits(self, expected: Audit, observed: Audit) -> Difference | None:
@@ -377,4 +414,6 @@ CachedReplay.handlers = {
     Lookup: CachedReplay._lookup,  # noqa: SLF001
     Evict: CachedReplay._evict,  # noqa: SLF001
     Reset: CachedReplay._reset,  # noqa: SLF001
+    Pin: CachedReplay._pin,  # noqa: SLF001
+    Unpin: CachedReplay._unpin,  # noqa: SLF001
 }

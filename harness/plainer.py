@@ -21,6 +21,7 @@ CACHING: dict[str, Any] = {
     "num_prefill_lookahead_tokens": 0,
     "enable_mamba_shared_prefix_checkpoint": False,
     "enable_kv_cache_events": False,
+    "divergent_hits": False,
 }
 #: each alone back to what most settings have
 FEATURES: tuple[dict[str, Any], ...] = (
@@ -32,7 +33,7 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"watermark": 0.0},
     {"dcp_size": 1},
     {"in_flight_depth": 1},
-    {"kv_connector": False},
+    {"kv_connector": False, "divergent_hits": False},
     {"prefix_cache_retention_interval": None},
     {"hash_block_size": None},
     {"max_in_flight_tokens": None},

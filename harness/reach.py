@@ -86,8 +86,16 @@ CACHING_MINIMA: dict[str, int] = {
     "copy for the owner": 3,
     "deferred to the next step": 2,
     "name evicted": 100,
+    "hit x ring": 10,
+    "hit x embeddings": 5,
+    "hit diverged": 5,
+    "hit reported": 20,
+    "token discarded": 5,
+    "pinned": 10,
+    "reused while read": 1,
     "evicted by id": 10,
     "reset True": 1,
+    "reset False": 1,
     "event stored": 50,
     "event removed": 50,
 }
@@ -102,6 +110,7 @@ class Reach:
         self.gaps: list[int] = []
         self.aligns: list[int] = []
         self.chunks: list[int] = []
+        self.rings = False
         self.drafts = 0
         self.max_model_len = 0
 
@@ -130,6 +139,7 @@ class Reach:
         self.gaps = [i for i, g in enumerate(setting.groups) if g.kind == "rswa"]
         self.aligns = [i for i, g in enumerate(setting.groups) if isinstance(g, Mamba) and g.mode == "align"]
         self.chunks = [g.chunk for g in setting.groups if isinstance(g, ChunkedLocal)]
+        self.rings = any(group.kind == "circular_buffer" for group in setting.groups)
         self.max_model_len = setting.max_model_len
         self.drafts = setting.num_speculative_tokens
 
@@ -232,6 +242,12 @@ class Reach:
         counts["hit"] += 1
         if hit.tokens % setting.scheduler_block_size:
             counts["hit inside a block"] += 1
+        if hit.diverged:
+            counts["hit diverged"] += 1
+        if query.report and setting.enable_kv_cache_events:
+            counts["hit reported"] += 1
+        if query.content.embeds:
+            counts["hit x embeddings"] += 1
         if any(0 in row for row in hit.rows):
             counts["hit with null columns"] += 1
         if len(setting.groups) > 1:
@@ -254,6 +270,8 @@ class Reach:
             counts["hit x window"] += 1
         if self.aligns:
             counts["hit x mamba"] += 1
+        if self.rings:
+            counts["hit x ring"] += 1
         if call.preempted:
             counts["hit x preemption"] += 1
         if call.tokens > call.prompt:
@@ -266,6 +284,7 @@ class Reach:
     def drained(self, setting: Setting, seen: Drained) -> None:
         """A step was launched with caching on."""
         self.counts["copy on write"] += len(seen.copies)
+        self.counts["reused while read"] += len(seen.reused)
         for event in seen.events:
             self.counts[f"event {event[0]}"] += 1
 

@@ -40,6 +40,7 @@ from oracle.trace import (
     NewStep,
     Observation,
     Operation,
+    Pin,
     Release,
     Reset,
     Resume,
@@ -48,6 +49,7 @@ from oracle.trace import (
     Target,
     Trace,
     Trim,
+    Unpin,
     methods_of,
 )
 from strategies.packed import Operations
@@ -480,6 +482,8 @@ HANDLERS: dict[type, Callable[..., None]] = {
     Lookup: Replay._nothing,  # noqa: SLF001
     Evict: Replay._nothing,  # noqa: SLF001
     Reset: Replay._nothing,  # noqa: SLF001
+    Pin: Replay._nothing,  # noqa: SLF001
+    Unpin: Replay._nothing,  # noqa: SLF001
 }
 Replay.handlers = HANDLERS
 

@@ -18,7 +18,21 @@ from oracle.names import NamedPool
 from oracle.publication import Names, Progress, Publisher
 from oracle.reservation import Work, work_of
 from oracle.setting import Setting
-from oracle.trace import DONE, GRANTED, REFUSED, Call, Drained, Hit, Name, NamedAudit, Observation, Query, Row, Rows
+from oracle.trace import (
+    DONE,
+    GRANTED,
+    REFUSED,
+    Call,
+    Drained,
+    Event,
+    Hit,
+    Name,
+    NamedAudit,
+    Observation,
+    Query,
+    Row,
+    Rows,
+)
 
 NOTHING_TO_DO = "error:ValueError"
 ALREADY_RUNNING = "error:AssertionError"
@@ -38,8 +52,14 @@ class CachingAllocator(Allocator):
         self.states = [isinstance(group, Mamba) for group in setting.groups]
         self.progress: dict[int, list[Progress]] = {}
         self.found: dict[int, Hit] = {}
+        #: blocks that connectors keep, oldest pin first
+        self.pins: deque[Row] = deque()
         #: copies that were drained and whose step has not run, oldest first
         self.retained: deque[tuple[tuple[int, int], ...]] = deque()
+        #: events in which the last lookup told its hit
+        self.reports = 0
+        #: reports of hits among the events of the last step boundary
+        self.reported: list[Event] = []
         #: whether the last call was refused because of P39
         self.too_early = False
         self.pending: list[list[tuple[int, int]]] = [[] for _ in setting.groups]
@@ -49,6 +69,7 @@ class CachingAllocator(Allocator):
     def lookup(self, query: Query) -> Hit:
         """P16 to P27; what a request found is kept for its first call."""
         hit = self.finder.find(query)
+        self.reports = self.publisher.report(query, hit) if query.report else 0
         if query.request >= 0:
             self.found[query.request] = hit
         return hit
@@ -70,6 +91,10 @@ class CachingAllocator(Allocator):
 
     def follow_hit(self, query: Query, hit: Hit) -> None:
         """Go on as if `hit` had been found: a declared difference."""
+        if self.reports:
+            del self.pool.events[-self.reports :], self.publisher.reported[-self.reports :]
+        if query.report:
+            self.publisher.report(query, hit)
         if query.request >= 0:
             self.found[query.request] = hit
 
@@ -146,9 +171,10 @@ class CachingAllocator(Allocator):
         return any(one.shared is not None for one in self.progress.get(request, ()))
 
     def exported(self, request: int) -> set[int]:
-        """Blocks that take the inner state of the request's last granted call (A44)."""
+        """Blocks that take the inner state of the request's last granted call (A44), and the running one behind it."""
         pairs = zip(self.progress.get(request, ()), self.rows.get(request, ()), strict=True)
-        return {row[one.checkpoint[1]] for one, row in pairs if one.checkpoint is not None} - {0}
+        found = [row[one.checkpoint[1] : one.checkpoint[1] + 2] for one, row in pairs if one.checkpoint is not None]
+        return {block for blocks in found for block in blocks} - {0}
 
     def _begin(self, call: Call, work: Work, rows: list[list[int]], hits: Rows) -> None:
         """P42, A18: the hits of all groups are touched before any group takes a block; then what is loaded."""
@@ -235,6 +261,18 @@ class CachingAllocator(Allocator):
         """P39: what was named until now is there when the step that is put together runs."""
         self.publisher.fresh.clear()
 
+    def pin(self, blocks: Row) -> Observation:
+        """P15: a connector reads the blocks, whoever else lets them go."""
+        self.pool.touch(blocks)
+        self.pins.append(blocks)
+        return self._seen(DONE, self.nothing, None)
+
+    def unpin(self, watched: bool) -> Observation:
+        """P13; watched blocks go to the end of the queue, and their end is told."""
+        if self.pins:
+            (self.pool.give_watched if watched else self.pool.give)(self.pins.popleft())
+        return self._seen(DONE, self.nothing, None)
+
     def new_step(self) -> Observation:
         """The step is launched: zero list, copies (their ends are given back), events; then the next one starts."""
         drained = tuple(block for taken in self.to_zero for block in taken)
@@ -247,7 +285,9 @@ class CachingAllocator(Allocator):
         else:
             self.pool.give([block for pair in copies for block in pair])
         self.step_starts()
-        return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain())
+        self.reported, self.publisher.reported = self.publisher.reported, []
+        reused, self.pool.reused = tuple(self.pool.reused), []
+        return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain(), reused)
 
     def return_copies(self) -> Observation:
         """P36, S49: source and new block, pair by pair, in one batch."""
@@ -266,6 +306,7 @@ class CachingAllocator(Allocator):
             {block: _shown(names) for block, names in sorted(pool.names.items())},
             {name: tuple(copies) for name, copies in sorted(pool.copies.items())},
             tuple(pair for pairs in (*self.retained, *self.pending) for pair in pairs),
+            tuple(self.pins),
         )
 
 

@@ -30,6 +30,7 @@ class CachingLaws(Laws):
         rows = Counter(filter(None, chain.from_iterable(chain.from_iterable(audit.rows.values()))))
         rows.update(chain.from_iterable(self.popped))  # type: ignore[arg-type]
         rows.update(chain.from_iterable(audit.pending))
+        rows.update(chain.from_iterable(audit.pinned))
         if any(audit.references[block] != rows[block] for block in held | set(rows)):
             wrong = sorted(block for block in held | set(rows) if audit.references[block] != rows[block])
             said = ", ".join(f"{block}: {audit.references[block]} instead of {rows[block]}" for block in wrong)

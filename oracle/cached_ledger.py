@@ -7,6 +7,8 @@ the step's room, the known tokens and the chunk rule (P40). So an operation stay
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from oracle.chunks import chunks_of
 from oracle.content import Prefixes
 from oracle.groups import Mamba
@@ -21,6 +23,8 @@ class CachingLedger(Ledger):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.prefixes = Prefixes()
+        #: pins of connectors that have not ended
+        self.pins = 0
         self.chunks = chunks_of(setting)
         #: chunk ends are cut by the chunk rule, not refused
         self.align = 0
@@ -35,7 +39,7 @@ class CachingLedger(Ledger):
         """The query of a lookup that belongs to no request."""
         if op.tokens < 1:
             return None
-        content = self.prefixes.begin(op.forks, op.salt, op.adapter, op.items)
+        content = self.prefixes.begin(op.forks, op.salt, op.adapter, op.items, op.embeds, op.tokens)
         self.prefixes.grow(content, op.tokens)
         bound = op.tokens - 1 if op.bound is None else min(op.bound, op.tokens - 1)
         return Query(-1, content, op.tokens, bound)
@@ -47,7 +51,8 @@ class CachingLedger(Ledger):
             if op.prompt < 1 or op.prompt > self.longest:
                 return None
             request = Request(id=op.request, prompt=op.prompt, tokens=op.prompt)
-            request.content = self.prefixes.begin(op.forks, op.salt, op.adapter, op.items)
+            request.content = self.prefixes.begin(op.forks, op.salt, op.adapter, op.items, op.embeds, op.prompt)
+            request.reports = op.report
             self.prefixes.grow(request.content, op.prompt)
         if request.status != RUNNING and (request.loading or request.in_flight):
             return None
@@ -57,7 +62,22 @@ class CachingLedger(Ledger):
         """P16, S37: what the request looks up first; None if it has computed tokens."""
         if request.holds or request.computed or request.content is None:
             return None
-        return Query(request.id, request.content, request.tokens, request.tokens - 1, op.skip_lookup)
+        if request.content.named is not request.content.path:
+            request.content = self.prefixes.renewed(request.content)
+        apart = self.setting.divergent_hits
+        return Query(
+            request.id, request.content, request.tokens, request.tokens - 1, op.skip_lookup, request.reports, apart
+        )
+
+    def together(self, op: Extend, request: Request, query: Query, hit: Hit) -> Query | None:
+        """P26: the common lookup, when no connector brings what a group lacks; None when the hit stands."""
+        if not hit.diverged or (self._may_load(op, request) and self._loads(op, request, hit.tokens)[1]):
+            return None
+        return evolve(query, apart=False)
+
+    def _may_load(self, op: Extend, request: Request) -> bool:
+        first = not request.holds and not request.computed and request.status != RUNNING
+        return bool(op.external and first and self.setting.kv_connector)
 
     def starts_a_step(self, request: Request) -> bool:
         """Whether the step being put together must be launched before the request can be scheduled again."""
@@ -76,19 +96,19 @@ class CachingLedger(Ledger):
 
     # ------------------------------------------------------------------------------------------- call
 
-    def resolve(self, op: Extend, request: Request, hit: Hit | None) -> tuple[Call | None, int]:
+    def resolve(self, op: Extend, request: Request, hit: Hit | None, loads: bool = True) -> tuple[Call | None, int]:
         """The call for `op` after its lookup, or None when it is void, and the hit that it adopts (tokens).
 
-        A smaller hit than was found means that the party must cut it (P44).
+        A smaller hit than was found means that the party must cut it (P44). `loads`: a connector may bring more.
         """
         waiting = request.status != RUNNING
         local = 0
         if hit is not None:
             local, request.junction = hit.tokens, hit.junction
-        first = not request.holds
         external = 0
-        if op.external and waiting and first and not request.computed and self.setting.kv_connector:
+        if loads and self._may_load(op, request):
             local, external = self._loads(op, request, local)
+        request.diverged = hit is not None and hit.diverged and external > 0
         start = request.computed + local + external
         if external and op.new == 0:
             new = 0
@@ -212,9 +232,18 @@ class CachingLedger(Ledger):
         return result
 
     def resume(self, op: Resume) -> bool:
+        request = self.requests.get(op.request)
+        discard = op.discard and request is not None and request.tokens > request.prompt
         resumed = super().resume(op)
-        if resumed:
-            self._grow(self.requests[op.request])
+        if resumed and request is not None:
+            if discard and request.content is not None:
+                request.tokens -= 1
+                request.prompt = request.tokens
+                keep = request.tokens - op.tokens
+                boundary = keep + 1 - self.setting.num_hash_lookahead_tokens
+                named = 0 < boundary <= keep and boundary % self.setting.hash_size == 0
+                request.content = self.prefixes.discarded(request.content, keep, named)
+            self._grow(request)
         return resumed
 
     def launches(self, op: Release) -> bool:

@@ -19,7 +19,7 @@ from oracle.trace import Call, Rows
 
 HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
 AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})
-PASSED = frozenset({"passed border"})
+PASSED, DIVERGED = frozenset({"passed border"}), frozenset({"diverged hit"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -50,6 +50,8 @@ class CachingMemory(Memory):
         if request.calls == 1:
             contents.rings, contents.states = {}, {}
             contents.tags = (LOADED if call.external else COMPUTED) | (HIT if call.local else COMPUTED)
+            if request.diverged:
+                contents.tags |= DIVERGED
             if call.local:
                 self._take_over(contents, call.local, rows)
         if step is None:

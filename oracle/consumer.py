@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import cast
 
 from oracle.setting import Setting
-from oracle.trace import Event, Name
+from oracle.trace import Event, Name, Row
 
 
 class Consumer:
@@ -24,8 +25,8 @@ class Consumer:
             self.said.add((sign, group))
             self.report(sign, group, text)
 
-    def drained(self, events: Collection[Event], findable: Collection[Name]) -> None:
-        """Take a step's events, then hold what is believed beside what can be found."""
+    def drained(self, events: Collection[Event], findable: Collection[Name], reports: Collection[Event] = ()) -> None:
+        """Take a step's events, then hold what is believed beside what can be found. `reports`: those of hits."""
         for event in events:
             if event[0] == "stored":
                 self._stored(event)
@@ -35,7 +36,11 @@ class Consumer:
                 self.held.clear()
         for lost in set(findable) - self.held:
             self._wrong("forgotten", lost[0], "a name that can be found was told to be removed, or never told")
+        reported = {(event[1], node) for event in reports for node in cast("Row", event[2])}
         for kept in self.held - set(findable):
+            if kept in reported:
+                self._wrong("reported", kept[0], "a report of a hit tells a name that cannot be found")
+                continue
             self._wrong("believed", kept[0], "a name that cannot be found any more was not told to be removed")
         self.held = set(findable)  # the next step is judged by itself
 

@@ -1,23 +1,30 @@
 """Identity of content: when two blocks hold the same (caching spec, P1 to P4).
 
-What K/V at a position depends on is everything before it: tokens, cache salt, adapter, multimodal items. So a prefix is
-a node of a tree: its parent, its last token, and the item that begins there. Two prefixes are the same exactly if their
-nodes are; the salt and the adapter stand in the root, because a mismatch there is one everywhere (P2).
+What K/V at a position depends on is everything before it: tokens or prompt embeddings, cache salt, adapter, multimodal
+items. So a prefix is a node of a tree: its parent, its last token or embedding, and the item that begins there. Two
+prefixes are the same exactly if their nodes are; the salt and the adapter stand in the root, because a mismatch there
+is one everywhere (P2).
 
 A trace names contents, not tokens. Every sequence goes on by one rule from what it has so far, prompt and output
 alike, so that a request that repeats another's prompt also repeats its output. A sequence leaves the common one at its
 *forks*; a position named twice leaves it for a second one. Three token values are enough: it is the prefix that counts.
+A prompt of embeddings has the same placeholder at each position, and goes on by the same rule in its values.
 """
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from oracle.errors import SettingError
 
 TOKENS = 3
 #: every item has the same placeholder tokens, whatever it is (P4)
 PLACEHOLDER = 7
+#: the token at a position that is given by an embedding
+EMBEDDED = 0
+
+#: apart from items and embeddings: a name that contains a discarded token
+_CHAINED = -(1 << 40)
 
 Item = tuple[int, int]
 
@@ -27,9 +34,11 @@ def item_length(identifier: int) -> int:
     return 1 + identifier % 5
 
 
-def check_items(items: tuple[Item, ...]) -> None:
-    """Items must not overlap and come in order; SettingError names the one that does not."""
+def check_items(items: tuple[Item, ...], embeds: int = 0) -> None:
+    """Items must not overlap and come in order, a prompt of embeddings has none; SettingError names what is wrong."""
     end = 0
+    if items and embeds:
+        raise SettingError(f"a prompt of embeddings has no items, got {list(items)}; leave one of the two out")
     for identifier, offset in items:
         if identifier < 0 or offset < end:
             raise SettingError(f"items must come in order without overlap, got identifier {identifier} at {offset}")
@@ -38,7 +47,10 @@ def check_items(items: tuple[Item, ...]) -> None:
 
 @define(eq=False)
 class Content:
-    """One request's tokens and the node of each of its prefixes: `path[n]` is that of its first n tokens."""
+    """One request's tokens and the node of each of its prefixes: `path[n]` is that of its first n tokens.
+
+    It only grows: a session that discards a token goes on with another content.
+    """
 
     forks: tuple[int, ...]
     salt: int
@@ -46,6 +58,19 @@ class Content:
     items: tuple[Item, ...]
     path: list[int]
     tokens: list[int] = field(factory=list)
+    embeds: int = 0
+    """Whose embeddings the first `embedded` positions are; 0: none."""
+    embedded: int = 0
+    values: list[int] = field(factory=list)
+    """The embedding at each of these positions."""
+    named: list[int] = field()
+    """What the names are made of: `path`, but where a token that is discarded was already part of a name."""
+    kept: int = 0
+    """Tokens that are the same as in the content before, of a session that discarded one."""
+
+    @named.default
+    def _same(self) -> list[int]:
+        return self.path
 
 
 class Prefixes:
@@ -58,10 +83,19 @@ class Prefixes:
         return self.nodes.setdefault((parent, token, item), len(self.nodes) + 1)
 
     def begin(
-        self, forks: tuple[int, ...] = (), salt: int = 0, adapter: int = 0, items: tuple[Item, ...] = ()
+        self,
+        forks: tuple[int, ...] = (),
+        salt: int = 0,
+        adapter: int = 0,
+        items: tuple[Item, ...] = (),
+        embeds: int = 0,
+        prompt: int = 0,
     ) -> Content:
-        """A content without tokens."""
-        return Content(forks, salt, adapter, items, [self._node(0, salt, adapter)])
+        """A content without tokens. With `embeds` its first `prompt` positions will be given by embeddings."""
+        content = Content(forks, salt, adapter, items, [self._node(0, salt, adapter)])
+        if embeds:
+            content.embeds, content.embedded = embeds, prompt
+        return content
 
     def grow(self, content: Content, length: int) -> None:
         """Make the content `length` tokens long; it never gets shorter."""
@@ -73,13 +107,20 @@ class Prefixes:
                 if offset <= position < offset + item_length(identifier):
                     inside = True
                     starts = identifier + 1 if offset == position else 0
-            if inside:
+            if position < content.embedded:
+                values = content.values
+                before = values[-1] + 2 * values[-2] if position > 1 else 0
+                values.append((before + position + content.forks.count(position)) % TOKENS)
+                token, starts = EMBEDDED, -1 - values[-1] - TOKENS * content.embeds
+            elif inside:
                 token = PLACEHOLDER
             else:
                 before = tokens[-1] + 2 * tokens[-2] if position > 1 else 0
                 token = (before + position + content.forks.count(position)) % TOKENS
             tokens.append(token)
             path.append(self._node(path[-1], token, starts))
+            if len(content.named) < len(path):
+                content.named.append(self._node(content.named[-1], token, _CHAINED - path[-1]))
 
     def put(self, content: Content, position: int, token: int) -> None:
         """Make the content say `token` at a position that it has not reached yet, whatever the rule is."""
@@ -87,3 +128,29 @@ class Prefixes:
         if len(content.tokens) == position:
             content.tokens.append(token)
             content.path.append(self._node(content.path[-1], token, 0))
+
+    def discarded(self, content: Content, keep: int, boundary: bool) -> Content:
+        """The content of a session that goes on with another token than the one at `keep`, its last.
+
+        `boundary`: that token was the last of a name's lookahead. The name stays what it was, as does the K/V that the
+        drafter wrote for it, and every later one contains it.
+        """
+        other = evolve(
+            content,
+            forks=(*content.forks, keep),
+            tokens=content.tokens[:keep],
+            path=content.path[: keep + 1],
+            values=content.values[:],
+            kept=keep,
+            named=[],
+        )
+        other.named = other.path
+        if boundary:
+            other.named = content.named[: keep + 2]
+        elif content.named is not content.path:
+            other.named = content.named[: keep + 1]
+        return other
+
+    def renewed(self, content: Content) -> Content:
+        """The same content with names of its own tokens alone: nothing is left of what was discarded."""
+        return evolve(content, named=content.path, kept=0)

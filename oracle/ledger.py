@@ -52,6 +52,10 @@ class Request:
     """J of its last lookup (P27)."""
     found: int = 0
     """Tokens that the hit brought of the load in progress."""
+    diverged: bool = False
+    """Some group lacked a part of its hit, which a connector is to bring (P26)."""
+    reports: bool = False
+    """Its hits are told to the consumers of events."""
 
     @property
     def processed(self) -> int:

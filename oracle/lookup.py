@@ -203,9 +203,12 @@ class Finder:
         self.nothing = Hit(0, 0, tuple(() for _ in setting.groups))
         self.one_round = len(self.classes) == 2 and self.classes[0].dense
 
+        #: some Mamba group beside full attention: a connector may bring a state alone (P26)
+        self.may_diverge = self.count > 1 and self.classes[0].dense and any(one.state for one in self.classes)
+
     def nodes(self, query: Query) -> list[int]:
         """P3: the node of each boundary that is known."""
-        path = query.content.path
+        path = query.content.named
         ends = range(self.hash_size, query.tokens - self.ahead + 1, self.hash_size)
         return [path[end + self.ahead] for end in ends]
 
@@ -218,6 +221,10 @@ class Finder:
             return self.nothing
         nodes = self.nodes(query)
         known = len(nodes) * self.hash_size
+        if query.apart and self.may_diverge:
+            apart = self._apart(nodes, known, query.bound, probes)
+            if apart is not None:
+                return apart
         candidate, longest = query.bound, 0
         rows: list[list[int]] = [[] for _ in range(self.count)]
         hits: dict[int, int] = {}
@@ -257,3 +264,19 @@ class Finder:
                     del rows[group][ceil_div(candidate, one.size) :]
         junction = longest if longest > candidate and self.count > 1 else 0
         return Hit(candidate, junction, tuple(map(tuple, rows)))
+
+    def _apart(self, nodes: list[int], known: int, bound: int, probes: list[Probe] | None) -> Hit | None:
+        """P26: what full attention has by itself; None if another class has more, so that they must agree."""
+        rows: list[list[int]] = [[] for _ in range(self.count)]
+        hits = []
+        for one in self.classes:
+            limit = min(bound + one.margin, known) if one.drops and one.margin else bound
+            hit, found, why = one.find(nodes, limit, one.drops and not one.state)
+            if probes is not None:
+                probes.append(Probe(one.groups, limit, one.drops, hit, f"{why}, by itself"))
+            hits.append(hit)
+            for group, row in zip(one.groups, found, strict=True):
+                rows[group] = row
+        if max(hits) > hits[0]:
+            return None
+        return Hit(hits[0], 0, tuple(map(tuple, rows)), min(hits) < hits[0])

@@ -27,6 +27,9 @@ class NamedPool(Pool):
         self.names: dict[int, dict[Name, int]] = {}
         #: resident copies of a name, in the order in which they got it (P10)
         self.copies: dict[Name, dict[int, None]] = {}
+        #: blocks that somebody still reads although they may be free
+        self.watched: dict[int, None] = {}
+        self.reused: list[int] = []
         self.telling = events
         #: blocks that were handed out with names since somebody last looked
         self.evicted = 0
@@ -55,7 +58,15 @@ class NamedPool(Pool):
                 self.evicted += 1
             self.references[block] = 1
             taken.append(block)
+        if self.watched:
+            self._tell_reuse(taken)
         return taken
+
+    def _tell_reuse(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if block in self.watched:
+                del self.watched[block]
+                self.reused.append(block)
 
     def give(self, batch: Iterable[int]) -> None:
         """P13: each block loses a reference; plain ones to the very front in batch order, named ones to the end."""
@@ -81,6 +92,14 @@ class NamedPool(Pool):
                 if not self.references[block]:
                     del self._order[block]
                 self.references[block] += 1
+
+    def give_watched(self, blocks: Iterable[int]) -> None:
+        """Each loses a reference; those at 0 go to the very end, named or not, because they are still being read."""
+        for block in blocks:
+            self.references[block] -= 1
+            self.watched[block] = None
+            if not self.references[block]:
+                self._order[block] = None
 
     def hold(self, block: int) -> None:
         """One more reference to a block in use: an end of a copy (P36, P37)."""
@@ -144,6 +163,7 @@ class NamedPool(Pool):
             return False
         self.names.clear()
         self.copies.clear()
+        self._tell_reuse([*self.watched])
         if self.telling:
             self.events.append(CLEARED)
         return True

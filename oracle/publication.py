@@ -15,7 +15,7 @@ from oracle.lookup import DENSE, classes_of
 from oracle.names import NamedPool
 from oracle.retention import keeps, resume_points, resume_position
 from oracle.setting import Setting
-from oracle.trace import Name, Row
+from oracle.trace import Event, Hit, Name, Query, Row
 
 
 @define(eq=False)
@@ -61,6 +61,8 @@ class Publisher:
         self.junctions = bool(
             setting.enable_mamba_shared_prefix_checkpoint and marked and setting.fine_hits and not self.again
         )
+        #: reports of hits since the step began
+        self.reported: list[Event] = []
         #: names that a Mamba group gave or moved since the step began: their states do not exist yet (P39)
         self.fresh: set[Name] = set()
 
@@ -83,7 +85,7 @@ class Publisher:
 
     def node(self, names: Names, boundary: int) -> int:
         """The node of K(boundary)."""
-        return names.content.path[boundary + self.ahead]
+        return names.content.named[boundary + self.ahead]
 
     def publish(self, names: Names, rows: list[list[int]], progress: list[Progress]) -> None:
         """P7: group by group, whole columns first, then the boundary inside a block."""
@@ -141,6 +143,21 @@ class Publisher:
         """P46: one event, with the tokens first .. last-1."""
         tokens = tuple(names.content.tokens[first:last])
         self.pool.events.append(("stored", index, nodes, parent, size, tokens))
+
+    def report(self, query: Query, hit: Hit) -> int:
+        """P46: `kv_cache_report_mode` full tells the names of a hit's columns as if they were new; events made."""
+        if not (hit.tokens and self.pool.telling):
+            return 0
+        named, before = query.content.named, len(self.reported)
+        for index, row in enumerate(hit.rows):
+            size = self.sizes[index]
+            last = min(len(row) * size, query.tokens - self.ahead)
+            nodes = tuple(named[end + self.ahead] for end in range(size, last + 1, size))
+            if nodes:
+                tokens = tuple(query.content.tokens[: min(len(row) * size, query.tokens)])
+                self.reported.append(("stored", index, nodes, 0, size, tokens))
+                self.pool.events.append(self.reported[-1])
+        return len(self.reported) - before
 
     def _state(self, index: int, group: Mamba, names: Names, row: list[int], done: Progress, limit: int) -> None:
         """P34, P35: the state at the prompt's last boundary, at a junction, or at the chunk's inner boundary."""

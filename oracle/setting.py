@@ -50,6 +50,7 @@ class Setting:
     (None: unset, then max_model_len), max_encoder_len, hash_block_size (None: the largest size that divides every
     block), prefix_cache_retention_interval. in_flight_depth: steps scheduled whose output may be outstanding.
     kv_connector: requests may load external tokens, and blocks of a step in flight are freed later (S49).
+    divergent_hits: the connector also brings the Mamba state that a local hit lacks (P26).
     release: the vLLM release whose rules hold.
 
     With caching on: use_eagle: hits lose their last unit in the groups that the drafter has a layer in (in all, if none
@@ -75,6 +76,7 @@ class Setting:
     watermark: float = 0.0
     max_encoder_len: int = field(default=0, validator=at_least(0))
     kv_connector: bool = False
+    divergent_hits: bool = False
     use_eagle: bool = False
     num_hash_lookahead_tokens: int = field(default=0, validator=at_least(0))
     num_prefill_lookahead_tokens: int = field(default=0, validator=at_least(0))
@@ -161,6 +163,8 @@ class Setting:
             raise SettingError(f"hash_block_size of a single group must be its block size {columns[0]}")
         if self.scheduler_block_size % self.hash_size:
             raise SettingError(f"hash_block_size {self.hash_size} must divide {self.scheduler_block_size}")
+        if self.divergent_hits and not self.kv_connector:
+            raise SettingError("divergent_hits is what a connector can bring, set kv_connector to true too")
         if self.use_eagle and self.num_hash_lookahead_tokens:
             raise SettingError("use_eagle and num_hash_lookahead_tokens exclude each other: one of them is enough")
         if self.drop_groups and self.num_prefill_lookahead_tokens > self.scheduler_block_size:
@@ -175,6 +179,8 @@ class Setting:
             if isinstance(group, (CrossAttention, Sink)) or (isinstance(group, Mamba) and group.mode != "align"):
                 mode = f" in mode {group.mode}" if isinstance(group, Mamba) else ""
                 raise SettingError(f"a {group.kind} group{mode} cannot be cached; set enable_caching to false")
+            if not group.cacheable and group.dcp_sharded and self.dcp_size > 1:
+                raise SettingError(f"a {group.kind} group cannot be sharded with caching on; set dcp_sharded to false")
             if isinstance(group, ChunkedLocal) and (index in self.drop_groups or len(set(columns)) > 1):
                 raise SettingError("a chunked local group needs equal block sizes and no EAGLE drop to be cached")
         self._check_retention()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from attrs import define, fields, frozen
 
-from oracle.content import Content, Item
+from oracle.content import Content, Item, check_items
 from oracle.errors import SettingError
 from oracle.groups import MOST
 from oracle.setting import Setting
@@ -36,7 +36,8 @@ class Extend:
 
     With caching on `new` and `external` are a wish, cut to what a scheduler would ask for; the first one of a request
     also says what its content is (`oracle.content`): forks (positions), cache salt, adapter, items (identifier,
-    offset), and whether it may read the cache.
+    offset), whose embeddings its prompt is (0: tokens); and skip_lookup: whether it may read the cache, report: whether
+    a hit is told to the consumers of events (`kv_cache_report_mode` full).
     """
 
     request: int
@@ -53,7 +54,9 @@ class Extend:
     salt: int = 0
     adapter: int = 0
     items: tuple[Item, ...] = ()
+    embeds: int = 0
     skip_lookup: bool = False
+    report: bool = False
 
 
 @frozen(kw_only=True)
@@ -90,10 +93,14 @@ class GiveBack:
 
 @frozen(kw_only=True)
 class Resume:
-    """A session goes on: `request` keeps its row and gets `tokens` more prompt tokens."""
+    """A session goes on: `request` keeps its row and gets `tokens` more prompt tokens.
+
+    discard: the first of them takes the place of the last sampled token (caching only; rows do not depend on it).
+    """
 
     request: int
     tokens: int
+    discard: bool = False
 
 
 @frozen(kw_only=True)
@@ -117,6 +124,7 @@ class Lookup:
     salt: int = 0
     adapter: int = 0
     items: tuple[Item, ...] = ()
+    embeds: int = 0
     bound: int | None = None
 
 
@@ -130,6 +138,20 @@ class Evict:
 @frozen(kw_only=True)
 class Reset:
     """No names are left, if nothing is in use (`reset_prefix_cache`)."""
+
+
+@frozen(kw_only=True)
+class Pin:
+    """A connector keeps the cached blocks of `request`, also when the request ends: one more reference to each."""
+
+    request: int
+
+
+@frozen(kw_only=True)
+class Unpin:
+    """The oldest pin ends. watched: its blocks may still be read until the pool hands them out, and it tells that."""
+
+    watched: bool = False
 
 
 #: numbers of operations that have a least value other than 0; the rest must not be negative
@@ -148,9 +170,13 @@ def check_operation(operation: Operation) -> None:
             raise SettingError(f"{attribute.name} must be at least {least}, got {value}")
         if type(value) is int and value > MOST:
             raise SettingError(f"{attribute.name} must be at most {MOST}, got {value}")
+    if isinstance(operation, (Extend, Lookup)):
+        check_items(operation.items, operation.embeds)
 
 
-Operation = Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep | Lookup | Evict | Reset
+Operation = (
+    Extend | Settle | Loaded | Release | GiveBack | Resume | Trim | NewStep | Lookup | Evict | Reset | Pin | Unpin
+)
 OPERATIONS: tuple[type, ...] = (
     Extend,
     Settle,
@@ -163,6 +189,8 @@ OPERATIONS: tuple[type, ...] = (
     Lookup,
     Evict,
     Reset,
+    Pin,
+    Unpin,
 )
 
 
@@ -207,22 +235,31 @@ class Call:
 
 @frozen
 class Query:
-    """What a lookup asks for: the first `tokens` of a content, at most `bound` of them. `request` -1: nobody's."""
+    """What a lookup asks for: the first `tokens` of a content, at most `bound` of them. `request` -1: nobody's.
+
+    report: what is hit is told. apart: the lookup for a connector that can bring what a group lacks (P26).
+    """
 
     request: int
     content: Content
     tokens: int
     bound: int
     skip: bool = False
+    report: bool = False
+    apart: bool = False
 
 
 @frozen
 class Hit:
-    """What a lookup finds: tokens, the junction (0: none), and per group the row that the request would begin with."""
+    """What a lookup finds: tokens, the junction (0: none), and per group the row that the request would begin with.
+
+    diverged: some group has less than that, which a connector must bring (P26).
+    """
 
     tokens: int
     junction: int
     rows: Rows
+    diverged: bool = False
 
 
 #: outcomes of a call; an error is "error:" and the exception's type
@@ -245,10 +282,14 @@ class Observation:
 
 @define(slots=True)
 class Drained(Observation):
-    """What a step boundary shows with caching on: copies (source, target) in order, and the events since the last."""
+    """What a step boundary shows with caching on, since the last: copies (source, target) in order, and events.
+
+    reused: blocks that were handed out or cleared while somebody still read them (P15).
+    """
 
     copies: tuple[tuple[int, int], ...] = ()
     events: tuple[Event, ...] = ()
+    reused: Row = ()
 
 
 @frozen
@@ -264,13 +305,15 @@ class NamedAudit(Audit):
     """And with caching on what is shared.
 
     names: of each cached block its first name, that one's reach (tokens), its further names. copies: the blocks that
-    bear a name, oldest first. pending: copies of blocks (source, target) whose ends have not been given back.
+    bear a name, oldest first. pending: copies of blocks (source, target) whose ends have not been given back. pinned:
+    the blocks of each pin.
     """
 
     references: Row
     names: dict[int, tuple[Name, int, tuple[Name, ...]]]
     copies: dict[Name, Row]
     pending: tuple[tuple[int, int], ...]
+    pinned: Rows = ()
 
 
 class Target(Protocol):
@@ -307,6 +350,12 @@ class CachingTarget(Target, Protocol):
 
     def reset(self) -> Observation: ...
 
+    def pin(self, blocks: Row) -> Observation:
+        """One more reference to each."""
+
+    def unpin(self, watched: bool) -> Observation:
+        """The oldest pin's references end."""
+
     def return_copies(self) -> Observation:
         """The step with the oldest copies that were drained has run: their ends are given back (P36)."""
 
@@ -314,7 +363,7 @@ class CachingTarget(Target, Protocol):
 #: what a target is asked
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
 #: and with caching on
-CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset", "return_copies", "explain")
+CACHING_METHODS = (*METHODS, "lookup", "cut", "publish", "evict", "reset", "pin", "unpin", "return_copies", "explain")
 
 # ----------------------------------------------------------------------------------------------- differences
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from oracle.cached_ledger import CachingLedger
 from oracle.content import Item, item_length
 from oracle.groups import SlidingWindow
 from oracle.ledger import RUNNING, Ledger, Request
 from oracle.setting import Setting
-from oracle.trace import Evict, Extend, Lookup, Operation, Release, Reset
+from oracle.trace import Evict, Extend, Lookup, Operation, Pin, Release, Reset, Resume, Unpin
 from strategies.packed import Operations, spread
 from strategies.settings import Features, Reader
 
@@ -32,6 +32,7 @@ class Plan:
     salt: int = 0
     adapter: int = 0
     items: tuple[Item, ...] = ()
+    embeds: int = 0
     tokens: int = 8
 
 
@@ -45,14 +46,16 @@ class CachedOperations(Operations):
     def __init__(self, reader: Reader, setting: Setting, features: Features) -> None:
         super().__init__(reader, setting, features)
         self.plans: list[Plan] = [Plan()]
+        self.reporting = setting.enable_kv_cache_events
         found = [*self.borders, setting.hash_size, setting.hit_unit]
         found += [group.window for group in setting.groups if isinstance(group, SlidingWindow)]
         self.borders = tuple(found)
         more: tuple[tuple[str, Decoder, int], ...] = (
             ("connector", Operations._loaded, 4),  # noqa: SLF001  # the family of streams shares its decoders
             ("preempt", CachedOperations._preempt, 2),
-            ("session", Operations._resume, 1),  # noqa: SLF001
+            ("session", CachedOperations._resume, 1),
             ("evict", CachedOperations._evict, 1),
+            ("evict", CachedOperations._pin, 1),
             ("abort", Operations._finish, 1),  # noqa: SLF001
             ("connector", Operations._give_back, 2),  # noqa: SLF001
             ("deferred", Operations._give_back, 2),  # noqa: SLF001
@@ -86,7 +89,7 @@ class CachedOperations(Operations):
             forks = ((0,), (), (0, 0), (1,))[choice >> 4 & 3]
         elif how == 5:
             forks = (*forks[:-1], self._length(reader, old.tokens))
-        salt, adapter, items = old.salt, old.adapter, old.items
+        salt, adapter, items, embeds = old.salt, old.adapter, old.items, old.embeds
         if "contents" in self.features:
             other = reader.byte()
             if other & 7 == 7:
@@ -94,9 +97,11 @@ class CachedOperations(Operations):
             elif other & 7 == 6:
                 adapter = other >> 3 & 3
             elif other & 7 == 5:
-                items = self._items(reader)
+                items, embeds = self._items(reader), 0
+            elif other & 7 == 4:
+                items, embeds = (), other >> 3 & 1
         tokens = old.tokens if how in (0, 1) else self._length(reader, old.tokens)
-        plan = Plan(forks, salt, adapter, items, max(1, min(tokens, self.longest)))
+        plan = Plan(forks, salt, adapter, items, embeds, max(1, min(tokens, self.longest)))
         if plan in self.plans:
             self.plans.remove(plan)
         self.plans = [*self.plans[1 - REMEMBERED :], plan]
@@ -180,6 +185,8 @@ class CachedOperations(Operations):
             salt=plan.salt if fresh else 0,
             adapter=plan.adapter if fresh else 0,
             items=plan.items if fresh else (),
+            embeds=plan.embeds if fresh else 0,
+            report=fresh and self.reporting and which & 96 == 96,
             skip_lookup="contents" in self.features and which >> 4 == 15,
         )
 
@@ -203,7 +210,29 @@ class CachedOperations(Operations):
         """A lookup that changes nothing."""
         plan = self.plans[reader.below(len(self.plans))]
         tokens = min(self._length(reader, plan.tokens), self.longest)
-        return Lookup(tokens=tokens, forks=plan.forks, salt=plan.salt, adapter=plan.adapter, items=plan.items)
+        return Lookup(
+            tokens=tokens,
+            forks=plan.forks,
+            salt=plan.salt,
+            adapter=plan.adapter,
+            items=plan.items,
+            embeds=plan.embeds,
+            bound=reader.below(tokens) if reader.byte() & 3 == 3 else None,
+        )
+
+    def _resume(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        """As upstream's scheduler does, mostly: the last sampled token is discarded."""
+        resumed = super()._resume(reader, ledger)
+        return evolve(resumed, discard=reader.byte() & 7 > 0) if isinstance(resumed, Resume) else resumed
+
+    def _pin(self, reader: Reader, ledger: Ledger) -> Operation | None:
+        """A connector reads what a request holds, or has read it."""
+        assert isinstance(ledger, CachingLedger)
+        which = reader.byte()
+        held = [request for request in ledger.requests.values() if request.holds]
+        if ledger.pins and (which & 1 or ledger.pins > 1 or not held):
+            return Unpin(watched=which & 6 == 6)
+        return Pin(request=held[(which >> 1) % len(held)].id) if held else None
 
     def _evict(self, reader: Reader, ledger: Ledger) -> Operation | None:
         which = reader.byte()

@@ -14,7 +14,18 @@ from typing import Any
 from attrs import evolve
 
 from oracle.errors import SettingError
-from oracle.groups import MLA, RSWA, ChunkedLocal, FullAttention, Group, HiddenState, Mamba, SlidingWindow
+from oracle.groups import (
+    MLA,
+    RSWA,
+    ChunkedLocal,
+    CircularBuffer,
+    FullAttention,
+    Group,
+    HiddenState,
+    Mamba,
+    SlidingWindow,
+    SlidingWindowMLA,
+)
 from oracle.setting import Setting
 from strategies.settings import DRAFTERS, Features, Reader, longest_request
 
@@ -54,7 +65,8 @@ def _full(reader: Reader, size: int, drafts: int) -> Groups:
 
 
 def _window(reader: Reader, size: int) -> Group:
-    return SlidingWindow(block_size=size, window=2 + reader.below(3 * size + 2), dcp_sharded=False)
+    kind = (SlidingWindow, SlidingWindow, SlidingWindow, SlidingWindowMLA)[reader.below(4)]
+    return kind(block_size=size, window=2 + reader.below(3 * size + 2), dcp_sharded=False)
 
 
 def _windows(reader: Reader, size: int, drafts: int) -> Groups:
@@ -116,6 +128,12 @@ def _chunked(reader: Reader, size: int, drafts: int) -> Groups:
     return [*groups, FullAttention(block_size=size)] if reader.below(4) else groups
 
 
+def _ring(reader: Reader, size: int, drafts: int) -> Groups:
+    """One block a request beside the groups that are cached; its size does not count for the hashes."""
+    groups = _full(reader, size, drafts) if reader.below(2) else _hybrid(reader, size, drafts)
+    return [*groups[:4], CircularBuffer(block_size=(size, 4, 8, 2 * size)[reader.below(4)], dcp_sharded=False)]
+
+
 AREAS: tuple[tuple[str, Callable[[Reader, int, int], Groups]], ...] = (
     ("full", _full),
     ("hybrid", _hybrid),
@@ -129,6 +147,7 @@ AREAS: tuple[tuple[str, Callable[[Reader, int, int], Groups]], ...] = (
     ("chunked", _chunked),
     ("mamba alone", _mamba_alone),
     ("hybrid", _hybrid),
+    ("ring", _ring),
 )
 
 
@@ -150,17 +169,22 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
     if eagle:
         groups = [evolve(group, eagle=True) if marks >> index & 1 else group for index, group in enumerate(groups)]
     dcp = 2 if marks >> 6 == 3 and all(not group.recycles for group in groups) else 1
+    if marks & 32:
+        groups[0] = evolve(groups[0], uniform_layers=2 * (marks & 1), precision=("half", "single")[marks >> 1 & 1])
     again = 2 + ahead % 2 if eagle and ahead & 16 else 1 if eagle else 0
     columns = [group.tokens_per_column(dcp) for group in groups]
     whole = lcm(*columns)
     if again > whole:
         again = 1
+    if again > 1:  # the drafter prefills again, and reads its window from there
+        groups = [evolve(g, extra_retained_tokens=again - 1) if isinstance(g, SlidingWindow) else g for g in groups]
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
     more: dict[str, Any] = {
         "use_eagle": eagle and not ahead & 8,
         "num_prefill_lookahead_tokens": again,
         "enable_mamba_shared_prefix_checkpoint": bool(ahead & 32),
         "prefix_cache_retention_interval": None,
+        "divergent_hits": "connector" in features and bool(ahead & 64),
     }
     if not more["use_eagle"] and "ahead" in features and "connector" not in features:
         more["num_hash_lookahead_tokens"] = more["num_prefill_lookahead_tokens"] = min(1 + ahead % 3, whole)
@@ -168,8 +192,9 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
     interval = (0, whole, 0, 2 * whole, 3 * whole)[reader.below(5)]
     if "retention" in features:
         more["prefix_cache_retention_interval"] = interval if sparse else 0
-    divisors = [d for d in range(1, gcd(*columns) + 1) if gcd(*columns) % d == 0]
-    hash_size = divisors[-1 - reader.below(len(divisors))] if len(groups) > 1 else columns[0]
+    largest = gcd(*(group.tokens_per_column(dcp) for group in groups if group.cacheable))
+    divisors = [d for d in range(1, largest + 1) if largest % d == 0]
+    hash_size = divisors[-1 - reader.below(len(divisors))] if len(groups) > 1 else largest
 
     def build(num_blocks: int) -> Setting:
         return Setting(

@@ -64,10 +64,15 @@ _EVENTS = {
         "there = len(held) < cached",
     ),
 }
+_EVENTS["reported"] = _EVENTS["believed"] = (*_EVENTS["forgotten"][:-1], "there = len(held) > cached")
 _MUST = {
     "tokens": "names x block size = tokens in each event (names, block size, tokens)",
     "parent": "each parent was told before",
     "forgotten": "a consumer that adds what is stored and deletes what is removed holds what can be found",
+    **dict.fromkeys(
+        ("believed", "reported"),
+        "a consumer that adds what is stored and deletes what is removed holds no more than can be found",
+    ),
 }
 
 
@@ -77,9 +82,10 @@ class Script:
     def __init__(self, asked: list[Asked], difference: Difference) -> None:
         self.asked = asked
         self.difference = difference
-        self.known: set[int] = set()
+        self.contents: dict[int, Content] = {}
         self.popped = 0
         self.given = 0
+        self.pins = self.unpinned = 0
         #: the call that is judged: the last lookup for a hit, the last call for slots else
         wanted = {"hits": "lookup", "events": "new_step", "copies": "new_step"}.get(difference.aspect, "extend")
         at = [index for index, one in enumerate(asked) if one[1] == wanted and one[0] <= difference.step]
@@ -97,10 +103,19 @@ class Script:
     # ------------------------------------------------------------------------------------- requests
 
     def _request(self, request: int, content: Content) -> Iterator[str]:
-        if request in self.known:
+        before = self.contents.get(request)
+        self.contents[request] = content
+        if before is content:
             return
-        self.known.add(request)
+        if before is not None:
+            keep = f"{self._variable(request)}.has({content.kept + 1}, {content.kept + 1}, 0)" if content.kept else ""
+            yield keep
+            yield f"{self._variable(request)}.goes_on({content.tokens}, {content.kept})"
+            return
         more: dict[str, str] = {}
+        if content.embeds:
+            values = ", ".join(f"[{content.embeds + value / 4}]" for value in content.values)
+            more["prompt_embeds"] = f"torch.tensor([{values}])"
         if content.salt:
             more["cache_salt"] = f'"salt {content.salt}"'
         if content.adapter:
@@ -134,21 +149,24 @@ class Script:
     def _lookup(self, query: Query, answer: Hit, judged: bool) -> Iterator[str]:
         yield ""
         if query.request < 0:
-            self.known.discard(-1)
+            self.contents.pop(-1, None)
         yield from self._request(query.request, query.content)
         name = self._variable(query.request)
         yield f"{name}.has({query.tokens}, {query.tokens}, 0)"
         yield f"{name}.skip_reading_prefix_cache = {query.skip}" if query.skip else ""
+        yield f'{name}.kv_cache_report_mode = "full"' if query.report else ""
+        more = "" if query.bound == query.tokens - 1 else f", {query.bound}"
+        look = f"look_up_for_connector({name})" if query.apart else f"look_up({name}{more})"
         if not judged or self.difference.aspect != "hits":
-            yield f"found = look_up({name})"
+            yield f"found = {look}"
             return
         if self.difference.sign.startswith("error:"):
             yield "try:"
-            yield f"    got, there = look_up({name})[1], False"
+            yield f"    got, there = {look}[1], False"
             yield "except Exception as error:"
             yield '    got, there = f"{type(error).__name__}: {error}", True'
         else:
-            yield f"found = look_up({name})"
+            yield f"found = {look}"
             yield "got = found[1], [list(ids) for ids in found[0].get_block_ids()]"
             yield f"there = got != ({answer.tokens}, {_literal(answer.rows)})"
 
@@ -199,12 +217,29 @@ class Script:
     def _evict(self, blocks: tuple[int, ...], answer: Observation, judged: bool) -> Iterator[str]:
         yield f"manager.evict_blocks({set(blocks)})"
 
+    def _pin(self, blocks: tuple[int, ...], answer: Observation, judged: bool) -> Iterator[str]:
+        yield f"pinned_{self.pins} = [manager.block_pool.blocks[block] for block in {list(blocks)}]"
+        yield f"manager.block_pool.touch(pinned_{self.pins})"
+        self.pins += 1
+
+    def _unpin(self, watched: bool, answer: Observation, judged: bool) -> Iterator[str]:
+        how = "unpin_blocks" if watched else "free_blocks"
+        yield f"manager.block_pool.{how}(pinned_{self.unpinned}{', lambda block: None' if watched else ''})"
+        self.unpinned += 1
+
     def _reset(self, answer: Observation, judged: bool) -> Iterator[str]:
         yield "manager.reset_prefix_cache()"
 
     def _new_step(self, answer: Drained, judged: bool) -> Iterator[str]:
         if not judged:
             yield "next_step()"
+        elif self.difference.aspect == "events":
+            told = [one for asked in self.asked[: self.last + 1] for one in getattr(asked[3], "events", ())]
+            stored = [(one[1], len(one[2]), one[4], len(one[5])) for one in told if one[0] == "stored"]
+            yield "next_step()"
+            yield "stored = [event for event in manager.take_events() if hasattr(event, 'token_ids')]"
+            yield "got = [(one.group_idx, len(one.block_hashes), one.block_size, len(one.token_ids)) for one in stored]"
+            yield f"there = got != {stored}"
         else:
             yield "got = next_step()"
             yield f"there = got != {list(answer.copies)}"
@@ -235,6 +270,8 @@ def must_text(difference: Difference) -> str:
     """What must be, as a Python string."""
     if difference.rule == "P47":
         return repr(f"expected: {_MUST[difference.sign]}")
+    if difference.aspect == "events":
+        return repr(f"expected: (group, names, block size, tokens) of each event stored, such as {difference.expected}")
     if difference.aspect == "law":
         return repr(f"expected: other rows; with these the step {difference.observed}")
     return repr(f"expected: {difference.expected}")
@@ -246,8 +283,15 @@ def cached_context(outcome: Outcome, difference: Difference) -> dict[str, Any]:
     classes = {spec_arguments(group)[0] for group in setting.groups} | {"KVCacheConfig", "KVCacheGroupSpec"}
     ahead = setting.num_hash_lookahead_tokens
     script = Script(asked_of(outcome.trace, max(difference.step, 0)), difference)
+    calls = "\n".join(script.lines()).strip("\n")
+    while "\n\n\n" in calls:
+        calls = calls.replace("\n\n\n", "\n\n")
     return {
-        "calls": "\n".join(script.lines()).strip("\n").replace("\n\n\n", "\n\n"),
+        "calls": calls,
+        "goes_on": ".goes_on(" in calls,
+        "embeds": "prompt_embeds=" in calls,
+        "for_connector": "look_up_for_connector(" in calls,
+        "hash_size": setting.hash_size,
         "classes": sorted(classes),
         "specs": [spec_text(group, indent=4) for group in setting.groups],
         "marks": [index for index, group in enumerate(setting.groups) if group.eagle],

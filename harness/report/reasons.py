@@ -265,6 +265,8 @@ CAUSES = {
     "passed border": "the chunk began from the block's state and went past its border, so that state was never made",
     "prefilled again": "names lag behind the chunk's end by what the drafter may prefill again",
     "checkpoint forgotten": "a refused call of the request came after the chunk that saved the state in this block",
+    "hit report": "`kv_cache_report_mode` full tells a hit",
+    "diverged hit": "the hit is that of full attention by itself, and a group that is no Mamba group has less",
     "checkpoint ahead": "a checkpoint was named before the columns that may be prefilled again",
     "copy owed": "the state that was named has left the row before it was copied",
     "past the known boundaries": "the lookup goes up to the last token but one, its names end earlier",

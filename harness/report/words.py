@@ -19,6 +19,7 @@ from oracle.trace import (
     NewStep,
     Observation,
     Operation,
+    Pin,
     Query,
     Release,
     Reset,
@@ -26,6 +27,7 @@ from oracle.trace import (
     Rows,
     Settle,
     Trim,
+    Unpin,
 )
 
 GIVE_BACK = "the oldest popped blocks are given back"
@@ -67,7 +69,8 @@ def looked_up(query: Query, hit: Hit) -> str:
     """A lookup, and what the content is."""
     content = query.content
     said = f"lookup of {query.tokens} tokens{described(content)}"
-    return f"{said}: hit {hit.tokens}" + (f", junction {hit.junction}" if hit.junction else "")
+    said = f"{said}: hit {hit.tokens}" + (f", junction {hit.junction}" if hit.junction else "")
+    return said + (", some group has less" if hit.diverged else "")
 
 
 def described(content: Content | None) -> str:
@@ -78,6 +81,8 @@ def described(content: Content | None) -> str:
     if content.forks:
         said.append(f"forks at {' '.join(map(str, content.forks))}")
     said += [f"{name} {value}" for name, value in (("salt", content.salt), ("adapter", content.adapter)) if value]
+    if content.embeds:
+        said.append(f"{content.embedded} embeddings of {content.embeds}")
     said += [f"item {identifier} at {offset}" for identifier, offset in content.items]
     return f" ({', '.join(said)})" if said else ""
 
@@ -113,7 +118,8 @@ def release(operation: Release) -> str:
 
 def resume(operation: Resume) -> str:
     """A session goes on."""
-    return f"request {operation.request}: the session goes on with {operation.tokens} more prompt tokens"
+    said = f"request {operation.request}: the session goes on with {operation.tokens} more prompt tokens"
+    return said + (", the first in place of the last sampled one" if operation.discard else "")
 
 
 def trim(operation: Trim, processed: int) -> str:
@@ -145,6 +151,10 @@ def plain(operation: Operation) -> str:
         return f"blocks {' '.join(map(str, operation.blocks))} lose their names"
     if isinstance(operation, Reset):
         return "the prefix cache is reset"
+    if isinstance(operation, Pin):
+        return f"a connector pins the cached blocks of request {operation.request}"
+    if isinstance(operation, Unpin):
+        return "the oldest pin ends" + (", its blocks may still be read" if operation.watched else "")
     return NEW_STEP
 
 

@@ -22,13 +22,14 @@ class CachedRequest(StubRequest):
     """What the manager and the hasher read of a request with caching on."""
 
     kv_cache_report_mode = "incremental"
-    prompt_embeds = None
     session_id = None
 
     def __init__(self, request_id: str, content: Content) -> None:
         super().__init__(request_id)
         self.content = content
         self.all_token_ids = content.tokens
+        self.prompt_embeds = compat.embeddings(content.embeds, content.values) if content.embeds else None
+        self._prompt_embeds_per_block_hashes: dict[Any, bytes] = {}
         self.cache_salt = f"salt {content.salt}" if content.salt else None
         self.lora_request = _adapter(content.adapter) if content.adapter else None
         self.mm_features = [
@@ -57,6 +58,8 @@ class CachingManager(Manager):
         self.nodes: dict[Any, int] = {}
         self.found: dict[int, Any] = {}
         self.defers = setting.defers_copies
+        self.pins: deque[Row] = deque()
+        self.reused: list[int] = []
         self.retained: deque[list[Any]] = deque()
 
     # -------------------------------------------------------------------------------------- requests
@@ -66,6 +69,11 @@ class CachingManager(Manager):
         if stub is None:
             stub = self.stubs[request] = CachedRequest(str(request), content)
         assert isinstance(stub, CachedRequest)
+        if stub.content is not content:  # a session has discarded a token, or begins anew
+            if content.kept:
+                self._know(stub, content.kept + 1)
+            stub.content, stub.all_token_ids = content, content.tokens
+            del stub.block_hashes[content.kept // self.hash_size :]
         return stub
 
     def _know(self, stub: CachedRequest, tokens: int) -> None:
@@ -75,7 +83,7 @@ class CachingManager(Manager):
         boundary = len(stub.block_hashes) * self.hash_size
         for block_hash in new:
             boundary += self.hash_size
-            node = stub.content.path[boundary + self.ahead]
+            node = stub.content.named[boundary + self.ahead]
             self.nodes.setdefault(block_hash, node)
             self.nodes.setdefault(int.from_bytes(block_hash, "big") & ((1 << 64) - 1), node)
         stub.block_hashes.extend(new)
@@ -85,16 +93,18 @@ class CachingManager(Manager):
         nobody = query.request < 0
         stub = CachedRequest("nobody", query.content) if nobody else self._stub(query.request, query.content)
         stub.skip_reading_prefix_cache = query.skip
+        stub.kv_cache_report_mode = "full" if query.report else "incremental"
         self._know(stub, query.tokens)
         more = {} if query.bound == query.tokens - 1 else {"max_cache_hit_length": query.bound}
-        found = self.manager.get_computed_blocks(stub, **more)
+        look = self.manager.get_computed_blocks_for_connector if query.apart else self.manager.get_computed_blocks
+        found = look(stub, **more)
         if not nobody:
             self.found[query.request] = found[0]
         return found
 
     def lookup(self, query: Query) -> Hit:
-        blocks, tokens, junction = self.look_up(query)
-        return Hit(tokens, junction, tuple([tuple(map(BLOCK_ID, group)) for group in blocks.blocks]))
+        blocks, tokens, junction, *diverged = self.look_up(query)
+        return Hit(tokens, junction, tuple([tuple(map(BLOCK_ID, group)) for group in blocks.blocks]), any(diverged))
 
     def explain(self, query: Query) -> str:
         """What each group has by itself under the same bound, and the row that the common hit gives it."""
@@ -162,6 +172,19 @@ class CachingManager(Manager):
     def reset(self) -> Observation:
         return Observation(str(self.manager.reset_prefix_cache()), self.nothing, self.nothing, self._free())
 
+    def pin(self, blocks: Row) -> Observation:
+        self.pool.touch([self.pool.blocks[block] for block in blocks])
+        self.pins.append(blocks)
+        return Observation(DONE, self.nothing, self.nothing, self._free())
+
+    def unpin(self, watched: bool) -> Observation:
+        blocks = [self.pool.blocks[block] for block in (self.pins.popleft() if self.pins else ())]
+        if watched:
+            self.pool.unpin_blocks(blocks, lambda block: self.reused.append(block.block_id))
+        else:
+            self.pool.free_blocks(blocks)
+        return Observation(DONE, self.nothing, self.nothing, self._free())
+
     def new_step(self) -> Observation:
         zeroed = tuple(self.manager.take_new_block_ids())
         copies, retained = self.manager.take_kv_cache_block_copies()
@@ -172,7 +195,8 @@ class CachingManager(Manager):
         self.manager.new_step_starts()
         pairs = tuple([(copy.src_block_id, copy.dst_block_id) for copy in copies])
         events = tuple([self._event(event) for event in self.manager.take_events()])
-        return Drained(DONE, (zeroed,), self.nothing, self._free(), pairs, events)
+        reused, self.reused = tuple(self.reused), []
+        return Drained(DONE, (zeroed,), self.nothing, self._free(), pairs, events, reused)
 
     def return_copies(self) -> Observation:
         if self.retained:
@@ -221,4 +245,4 @@ class CachingManager(Manager):
         ]
         held = [block.block_id for blocks in self.retained for block in blocks]
         pending = (*zip(held[::2], held[1::2], strict=True), *queued)
-        return NamedAudit(seen.rows, seen.free_order, references, names, copies, pending)
+        return NamedAudit(seen.rows, seen.free_order, references, names, copies, pending, tuple(self.pins))

@@ -228,6 +228,12 @@ def block_hasher(setting: Setting) -> Any:
     return utils.get_request_block_hasher(*arguments)
 
 
+def embeddings(whose: int, values: list[int]) -> Any:
+    """A prompt's embeddings, one number a position."""
+    torch = importlib.import_module("torch")
+    return torch.tensor([[whose + value / 4] for value in values], dtype=torch.float32)
+
+
 def hash_parts() -> tuple[Any, Any]:
     """The release's functions from a key of the pool's map to its group and to its hash."""
     utils = _module("core.kv_cache_utils")

@@ -6,9 +6,9 @@ import pytest
 
 from harness.replay import Options, new_replay, run_operations, run_trace
 from harness.targets.loader import manager_of
-from oracle.groups import ChunkedLocal, FullAttention, Mamba, SlidingWindow
+from oracle.groups import ChunkedLocal, CircularBuffer, FullAttention, Mamba, SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import Evict, Extend, Lookup, Release, Settle, Trace
+from oracle.trace import Evict, Extend, Lookup, NewStep, Pin, Release, Reset, Resume, Settle, Trace, Unpin
 
 BOTH = Options(audit_every=1, keep_entries=True)
 
@@ -69,10 +69,14 @@ def test_a_hit(groups, first, lookup, hit):
         ({"items": ((3, 2),)}, {"items": ((8, 2),)}, 0),
         ({"items": ((3, 2),)}, {"items": ((3, 1),)}, 0),
         ({"items": ((3, 2),)}, {}, 0),
+        ({"embeds": 1}, {"embeds": 1}, 8),
+        ({"embeds": 1}, {"embeds": 2}, 0),
+        ({"embeds": 1}, {}, 0),
+        ({"embeds": 1}, {"embeds": 1, "forks": (5,)}, 4),
     ],
 )
 def test_what_tells_contents_apart(cached, asked, hit):
-    """P1, P2, P4: salt, adapter (name and path), item and its offset."""
+    """P1, P2, P4: salt, adapter (name and path), item and its offset, embeddings."""
     assert f"hit {hit}" in said(setting(FULL), *computed(12, **cached), Lookup(tokens=12, **asked))[-1]
 
 
@@ -131,3 +135,49 @@ def test_plain_blocks_are_used_before_named_ones():
 
     assert [] == replay.outcome_differences
     assert (4, 5, 6, 7, 8, 9, 3, 2, 1) == replay.target.audit().free_order
+
+
+def test_a_ring_takes_no_part():
+    """P21: its row of a hit is empty, and its block size counts for the hit unit but not for the hashes."""
+    built = setting(FULL, CircularBuffer(block_size=8, dcp_sharded=False))
+
+    assert ("hit 8", 4) == (said(built, *computed(15), Lookup(tokens=15))[-1][-5:], built.hash_size)
+
+
+@pytest.mark.parametrize(("ahead", "forks", "hit"), [(0, (), 8), (0, (8,), 12), (1, (), 8), (1, (8,), 4)])
+def test_a_session_discards_a_token(ahead, forks, hit):
+    """Another takes the place of the sampled one at position 8: names of what lies behind contain the new one.
+
+    With a hash lookahead of 1 the name of 8 contains the discarded token, for which the drafter wrote its K/V: a
+    request with that token finds it, one with the new token does not, nor anything behind it.
+    """
+    built = setting(FULL, num_hash_lookahead_tokens=ahead, num_prefill_lookahead_tokens=ahead)
+    session = (*computed(8), Resume(request=0, tokens=6, discard=True), Extend(request=0, new=6), Settle())
+
+    assert said(built, *session, Lookup(tokens=14, forks=forks))[-1].endswith(f"hit {hit}")
+
+
+@pytest.mark.parametrize(("watched", "order"), [(False, (4, 3, 2, 1)), (True, (3, 4, 2, 1))])
+def test_pinned_blocks(watched, order):
+    """P13, P15: a pin keeps blocks when their request ends; then they are given back like any others, or at the end."""
+    built = setting(FULL, blocks=6)
+    replay = new_replay(built, manager_of, BOTH)
+    run_operations(replay, (*computed(12), Pin(request=0), Release(request=0), Reset(), Unpin(watched=watched)))
+
+    assert [] == replay.outcome_differences
+    assert ("False", (4, 5)) == (replay.entries[-2].observed.outcome, replay.target.audit().free_order[:2])
+    run_operations(replay, (Extend(request=1, new=20, prompt=20, salt=1), NewStep()))
+    assert ((), (1, 2, 3))[watched] == replay.entries[-1].observed.reused
+
+
+def test_a_hit_for_a_connector():
+    """P26: attention up to 8, no state: 8 if a connector brings that state with what it loads, else nothing."""
+    built = setting(FULL, ALIGN, kv_connector=True, divergent_hits=True)
+    first = (Extend(request=0, new=8, prompt=9), Settle())
+    sibling = Extend(request=1, new=14, prompt=14, forks=(9,))
+    entries = [
+        run_trace(Trace(setting=built, operations=(*first, Evict(blocks=(3,)), op)), manager_of, BOTH).entries[-1]
+        for op in (sibling, Extend(request=1, new=14, prompt=14, forks=(9,), external=3))
+    ]
+
+    assert [(0, 0), (8, 3)] == [(entry.call.local, entry.call.external) for entry in entries]
