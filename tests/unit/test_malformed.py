@@ -13,7 +13,7 @@ from tests.unit.examples import ask, setting, trace
 
 GOOD = tracefile.dumps(trace(setting(), ask(4, prompt=6)))
 KINDS = ", ".join(kind.kind for kind in KINDS_OF_GROUP)
-OPS = "extend, settle, loaded, release, give_back, resume, trim, new_step, lookup, evict, reset"
+OPS = "extend, settle, loaded, release, give_back, resume, trim, new_step, lookup, evict, reset, pin, unpin"
 GONE = object()
 
 
