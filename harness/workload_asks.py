@@ -20,6 +20,7 @@ from oracle.scheduler_request import Request
 from oracle.trace import ASPECTS, Call, Drained, Observation, Query, Rows
 from oracle.workload import (
     ASK,
+    FREE,
     LOOK,
     NAME,
     PLANNED_RULES,
@@ -123,20 +124,22 @@ class Predicted:
         """The known trap that explains a part of another size."""
         return () if asked is None else cut_by(self.setting, self.scheduler, asked.request, asked.new)
 
-    def _next(self, what: str, expected: str, call: Call | None = None) -> Event:
-        if self.cursor >= len(self.events):
-            tags = () if call is None else cut_by(self.setting, self.scheduler, call.request, 0)
-            self.other("ask", "S2", "missing", expected, "nothing more", tags)
-        event = self.events[self.cursor]
-        self.cursor += 1
-        if event.what != what:
+    def _next(self, what: str, request: int, call: Call | None = None) -> Event:
+        """The next thing that the scheduler did to its manager, which must be a `what`."""
+        event = self.events[self.cursor] if self.cursor < len(self.events) else None
+        if event is None or event.what != what:
+            expected = f"request {request} {what}s" if call is None else _show(call)
+            if event is None:
+                tags = () if call is None else cut_by(self.setting, self.scheduler, request, 0)
+                self.other("ask", "S2", "missing", expected, "nothing more", tags)
             sign = "frees" if what == ASK else "asks"
             self.other("ask", "S6", sign, expected, f"request {event.request} {event.what}s")
+        self.cursor += 1
         return event
 
     def _ask(self, call: Call) -> Observation:
         """The prediction asks: the scheduler must have asked the same, and the manager answered as the allocator."""
-        event = self._next(ASK, _show(call), call)
+        event = self._next(ASK, call.request, call)
         if event.call != call:
             self._other_ask(call, event.call)
         seen = self.allocator.extend(call)
@@ -164,7 +167,7 @@ class Predicted:
 
     def _looked(self, request: Request) -> tuple[int, int]:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""
-        event = self._next(LOOK, f"request {request.id} is looked up")
+        event = self._next(LOOK, request.id)
         assert self.names is not None
         assert request.content is not None
         hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1))
@@ -178,7 +181,7 @@ class Predicted:
 
     def _named(self, request: Request, call: Call, tokens: int) -> None:
         """The prediction publishes what is computed for sure."""
-        event = self._next(NAME, f"request {request.id} publishes {tokens} tokens")
+        event = self._next(NAME, request.id)
         if (event.request, event.tokens) != (request.id, tokens):
             ours, theirs = (
                 f"request {request.id} publishes {tokens}",
@@ -190,7 +193,7 @@ class Predicted:
 
     def _freed(self, name: int) -> None:
         """The prediction returns a request's blocks."""
-        event = self._next("free", f"request {name} gives its blocks back")
+        event = self._next(FREE, name)
         if event.request != name:
             self.other("ask", "S6", "other request", f"request {name}", f"request {event.request}")
         seen = self.allocator.release(name, False)

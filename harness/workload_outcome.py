@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
@@ -25,6 +26,8 @@ from oracle.workload import (
     SchedulerTrace,
 )
 
+#: the folder of this package: its frames tell nothing of an error
+HERE = str(Path(__file__).parent)
 MakeScheduler = Callable[[SchedulerSetting], SchedulerTarget]
 
 
@@ -86,7 +89,8 @@ class Differences:
         """The scheduler raised."""
         frames = traceback.extract_tb(error.__traceback__)
         frame = frames[-1]
-        places = [f"{_inside(one.filename)}:{one.lineno} in {one.name}: {one.line}" for one in frames[-3:]]
+        inner = [one for one in frames if not one.filename.startswith(HERE)] or frames
+        places = [f"{_inside(one.filename)}:{one.lineno} in {one.name}: {one.line}" for one in inner[-3:]]
         return self.difference(
             "error",
             "raised",

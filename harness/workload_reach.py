@@ -14,33 +14,21 @@ def count_step(
     reach: Counter[str], setting: SchedulerSetting, planned: Planned, events: list[Event], flying: int
 ) -> None:
     """Count the crossings of one planned step."""
-    asks = [event for event in events if event.what == ASK]
-    frees = sum([event.what == FREE for event in events])
-    speculates = setting.num_speculative_tokens > 0
-    if setting.enable_caching:
-        states = any(isinstance(group, Mamba) for group in setting.groups)
-        reach["hit"] += sum([event.what == LOOK and event.tokens > 0 for event in events])
-        reach["hit of a state"] += states * sum([event.what == LOOK and event.tokens > 0 for event in events])
-        reach["junction"] += sum([event.junction > 0 for event in events])
-        reach["block copied"] += len(planned.copies)
+    frees = 0
+    for event in events:
+        if event.what == FREE:
+            frees += 1
+        elif event.what == ASK:
+            _count_ask(reach, event)
+        elif event.what == LOOK:
+            reach["junction"] += event.junction > 0
+            if event.tokens:
+                reach["hit"] += 1
+                reach["hit of a state"] += any(isinstance(group, Mamba) for group in setting.groups)
     if frees:
-        reach["preemption"] += frees
-        reach["speculation x preemption"] += frees * speculates
-        reach["speculation x preemption x caching"] += frees * speculates * setting.enable_caching
-        reach["overlap x preemption"] += frees * (setting.in_flight_depth > 1)
-        if len(setting.groups) > 1:
-            reach["speculation x hybrid x preemption"] += frees * speculates
-        reach["preempted in flight"] += frees * (flying > 0)
-        if setting.policy == "priority":
-            reach["priority x preemption"] += frees
-            names = {event.request for event in asks if event.seen and event.seen.outcome == GRANTED}
-            reach["refund"] += sum(1 for event in events if event.what == FREE and event.request in names)
-    for event in asks:
-        if event.seen and event.seen.outcome != GRANTED:
-            reach["refused at admission" if event.call and event.call.waiting else "refused while running"] += 1
-        elif event.call and event.call.preempted:
-            reach["resumed"] += 1
-            reach["resumed with output"] += event.call.tokens > event.call.prompt
+        _count_preemptions(reach, setting, events, frees, flying)
+    if planned.copies:
+        reach["block copied"] += len(planned.copies)
     if not planned.tokens:
         reach["empty step"] += 1
         return
@@ -52,6 +40,30 @@ def count_step(
     reach["padded newcomer"] += any(name in newcomers for name, _ in planned.drafts)
     reach["mixed batch"] += bool(planned.new and len(planned.tokens) > len(planned.new))
     reach["drafts skipped"] += planned.skip_drafts
+
+
+def _count_ask(reach: Counter[str], event: Event) -> None:
+    if event.seen and event.seen.outcome != GRANTED:
+        reach["refused at admission" if event.call and event.call.waiting else "refused while running"] += 1
+    elif event.call and event.call.preempted:
+        reach["resumed"] += 1
+        reach["resumed with output"] += event.call.tokens > event.call.prompt
+
+
+def _count_preemptions(
+    reach: Counter[str], setting: SchedulerSetting, events: list[Event], frees: int, flying: int
+) -> None:
+    reach["preemption"] += frees
+    if setting.num_speculative_tokens:
+        reach["speculation x preemption"] += frees
+        reach["speculation x preemption x caching"] += frees * setting.enable_caching
+        reach["speculation x hybrid x preemption"] += frees * (len(setting.groups) > 1)
+    reach["overlap x preemption"] += frees * (setting.in_flight_depth > 1)
+    reach["preempted in flight"] += frees * (flying > 0)
+    if setting.policy == "priority":
+        reach["priority x preemption"] += frees
+        names = {event.request for event in events if event.seen and event.seen.outcome == GRANTED}
+        reach["refund"] += sum(1 for event in events if event.what == FREE and event.request in names)
 
 
 def count_output(

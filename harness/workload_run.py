@@ -9,7 +9,7 @@ from collections.abc import Callable
 from attrs import define, evolve, field, frozen
 
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
-from harness.workloads import run_workload
+from harness.workload_passes import run_in_passes
 from oracle.trace import Difference
 from oracle.workload import Planned, SchedulerSetting, SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw
@@ -109,7 +109,7 @@ def run_shard(
     def visit(data: bytes) -> None:
         trace = decode(data)
         gc.disable()  # a collection looks at all of vLLM
-        outcome = run_workload(trace, make, options)
+        outcome = run_in_passes(trace, make, options)
         gc.enable()
         result.traces += 1
         result.steps += outcome.steps

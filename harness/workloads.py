@@ -43,9 +43,20 @@ STOP, FIRST_TOKEN, TOKENS = 120, 2, 100
 STATES_EVERY, EVERYTHING_EVERY = 3, 9
 
 
-def run_workload(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadOptions | None = None) -> WorkloadOutcome:
-    """Run a workload, then plain steps until everything has finished."""
+def run_workload(
+    trace: SchedulerTrace,
+    make: MakeScheduler,
+    options: WorkloadOptions | None = None,
+    contents: dict[int, Content] | None = None,
+) -> WorkloadOutcome:
+    """Run a workload, then plain steps until everything has finished. contents: what its requests say, if known."""
     run = Run(trace.setting, make, options or WorkloadOptions(), trace)
+    run.contents.update(contents or {})
+    return finish(run, trace)
+
+
+def finish(run: Run, trace: SchedulerTrace) -> WorkloadOutcome:
+    """The operations of a workload, and its drain."""
     for operation in trace.operations:
         check_workload(trace.setting, operation)
         if not run.apply(operation):
@@ -65,7 +76,7 @@ class Run:
         self.target = make(setting)
         self.depth = setting.in_flight_depth
         self.differences = Differences(setting, options, self.outcome)
-        self.laws = SchedulerLaws(setting, self.differences.law)
+        self.laws = self.watch()
         caching = setting.enable_caching
         self.memory = WorkloadMemory(setting, self.differences.law) if options.memory else None
         self.prediction = Predicted(setting, self.differences)
@@ -80,6 +91,10 @@ class Run:
         self.serial = 0
         self.over = False
         self.submitted: set[int] = set()
+
+    def watch(self) -> SchedulerLaws:
+        """The laws, which also know who is there."""
+        return SchedulerLaws(self.setting, self.differences.law)
 
     # ------------------------------------------------------------------------------------------ operations
 
@@ -130,7 +145,7 @@ class Run:
         self.arrivals += 1
         content = None
         if self.prefixes is not None:
-            content = self.contents[operation.request] = self.prefixes.begin(operation.forks)
+            content = self.contents.setdefault(operation.request, self.prefixes.begin(operation.forks))
             self.prefixes.grow(content, operation.prompt)
         self._call("submit", operation, self.arrivals, content)
         self.laws.submitted(operation, self.arrivals)
@@ -186,7 +201,9 @@ class Run:
         self._follow()
         self.outcome.steps += 1
         if failed is None:
-            self._judge(planned, flying)
+            self.judge(planned, flying)
+            if self.laws.stuck:
+                raise Over
         if failed is not None:
             self._blame(failed)
             raise Over
@@ -204,7 +221,8 @@ class Run:
         if not self.differences.blamed:
             self.differences.differ(failed)
 
-    def _judge(self, planned: Planned, flying: int) -> None:
+    def judge(self, planned: Planned, flying: int) -> None:
+        """Laws and memory on a planned step, reach, and its entry in the table."""
         self.laws.planned(planned, self.events, flying)
         if self.memory is not None:
             self.memory.planned(planned, self.events, self.index)
@@ -222,8 +240,6 @@ class Run:
                     free=self.laws.free,
                 )
             )
-        if self.laws.stuck:
-            raise Over
 
     def _output(self, operation: Step) -> None:
         """The oldest step in flight comes back."""

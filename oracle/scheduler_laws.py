@@ -7,6 +7,7 @@ tokens that are delivered. A broken one is a Violation like the memory's; `index
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 from attrs import define
 
@@ -54,6 +55,7 @@ class SchedulerLaws:
         #: with caching on blocks are shared: each is held once, whoever names it
         self.caching = setting.enable_caching
         self.rows_of: dict[int, Rows] = {}
+        self.held_blocks: set[int] = set()
         self.budget, self.rows, self.charged = setting.budget, setting.max_num_batched_tokens, facts.charged
         self.active = facts.active or setting.max_num_seqs
         self.drafts, self.lookahead, self.ahead = facts.drafts, facts.lookahead, facts.prefill_lookahead
@@ -97,10 +99,13 @@ class SchedulerLaws:
         known.held = 0 if event.seen is None else sum([len(row) - row.count(0) for row in event.seen.rows])
         self.free += before - known.held
         if self.caching:
-            self.rows_of[event.request] = () if event.seen is None else event.seen.rows
-            held = {block for rows in self.rows_of.values() for row in rows for block in row}
-            self.free = self.usable - len(held - {0})
-            if self.free - len(ends - held) <= event.free <= self.free:
+            rows = () if event.seen is None else event.seen.rows
+            if self.rows_of.get(event.request, ()) != rows:
+                self.rows_of[event.request] = rows
+                self.held_blocks = set(chain.from_iterable(chain.from_iterable(self.rows_of.values()))) - {0}
+            held = self.held_blocks
+            self.free = self.usable - len(held)
+            if ends and self.free - len(ends - held) <= event.free <= self.free:
                 self.free = event.free
         if event.free != self.free and not (event.seen and event.seen.outcome.startswith("error")):
             self.broken(
