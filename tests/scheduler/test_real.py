@@ -15,11 +15,13 @@ from harness.targets.scheduler import Scheduler, engine_config
 from harness.verdict import DIFFERENCES, INCONCLUSIVE
 from harness.workload_job import WorkloadJob, run
 from harness.workload_outcome import WorkloadOptions
-from harness.workload_run import run_shard
+from harness.workload_passes import run_in_passes
+from harness.workload_run import Canary, run_shard
 from harness.workload_table import text
 from harness.workloads import run_workload
-from oracle.groups import FullAttention
+from oracle.groups import FullAttention, Mamba
 from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
+from strategies.workloads import decode, draw
 
 pytestmark = pytest.mark.usefixtures("release")
 
@@ -63,6 +65,58 @@ def test_agrees_on_generated_workloads(seed: int) -> None:
 
     assert {} == {name: found.difference.observed for name, found in shard.found.items()}
     assert shard.steps > 1000
+
+
+@pytest.mark.parametrize("make", [Scheduler, lambda setting: Canary(Scheduler(setting))], ids=["release", "canary"])
+def test_passes_say_what_lockstep_says(make: Any) -> None:
+    drawn: list[bytes] = []
+    draw(5, 0, 20, drawn.append)
+    for data in drawn:
+        trace = decode(data)
+        options = WorkloadOptions(declared=declared(), predict=make is Scheduler)
+
+        lockstep, passes = run_workload(trace, make, options), run_in_passes(trace, make, options)
+
+        for name in ("steps", "differences", "declared", "reach", "shown"):
+            assert getattr(lockstep, name) == getattr(passes, name)
+
+
+def test_chunk_past_a_border_is_read_by_a_later_hit() -> None:
+    """Blocks of 2 and 4: chunks 0..6 and 6..12 pass 8, and block 4 with the state after 6 tokens gets the name of 8."""
+    setting = SchedulerSetting(
+        groups=(FullAttention(block_size=2), Mamba(block_size=4)),
+        num_blocks=24,
+        max_model_len=16,
+        max_num_batched_tokens=6,
+        max_num_seqs=1,
+        enable_caching=True,
+    )
+    first, second = Submit(request=0, prompt=13), Submit(request=1, prompt=10, forks=(9,))
+    trace = SchedulerTrace(setting=setting, operations=(first, Step(), Step(), Step(), second))
+
+    (difference,) = run_workload(trace, Scheduler, WorkloadOptions(predict=False)).differences
+
+    assert ("M12", "state", "mamba_align") == (difference.rule, difference.sign, difference.kind)
+
+
+def test_stop_token_ends_a_request_whose_content_is_cached() -> None:
+    trace = SchedulerTrace(
+        setting=evolve(
+            SETTING, enable_caching=True, num_hash_lookahead_tokens=1, num_prefill_lookahead_tokens=1, in_flight_depth=1
+        ),
+        operations=(
+            Submit(request=0, prompt=10, max_tokens=20),
+            Step(),
+            Step(accepted=((0, 3),), stops=((0, 1),)),
+            Submit(request=1, prompt=12, max_tokens=2),
+        ),
+    )
+
+    outcome = run_workload(trace, Scheduler, WorkloadOptions(keep_entries=True))
+
+    assert [] == outcome.differences
+    (stopped,) = [one for entry in outcome.entries for one in entry.delivered if one[2] == "stop"]
+    assert (0, 120) == (stopped[0], stopped[1][-1])
 
 
 def test_workload_with_everything_agrees_and_drains() -> None:
