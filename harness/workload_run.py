@@ -28,10 +28,13 @@ MINIMA: dict[str, int] = {
     "resumed with output": 20,
     "preempted in flight": 20,
     "speculation x preemption": 20,
-    "speculation x hybrid x preemption": 10,
+    "speculation x hybrid x preemption": 40,
     "overlap x preemption": 20,
-    "speculation x preemption x caching": 5,
+    "speculation x preemption x caching": 40,
     "hit": 50,
+    "hit of a state": 20,
+    "junction": 20,
+    "block copied": 10,
     "priority x preemption": 20,
     "refund": 1,
     "drafts verified": 100,
@@ -47,6 +50,10 @@ MINIMA: dict[str, int] = {
     "abort in flight": 2,
     "reset while running": 2,
 }
+
+#: what a run that decides about a release meets: a run of so many steps or more
+GATE_STEPS = 100_000
+GATE_MINIMA = {"speculation x preemption x caching": 1000, "speculation x hybrid x preemption": 1000}
 
 
 @frozen
@@ -88,7 +95,8 @@ class WorkloadShard:
 
     def missed(self) -> list[str]:
         """The crossings that were not met often enough."""
-        return [name for name, least in MINIMA.items() if self.reach[name] < least]
+        minima = MINIMA | GATE_MINIMA if self.steps >= GATE_STEPS else MINIMA
+        return [name for name, least in minima.items() if self.reach[name] < least]
 
 
 def _size(trace: SchedulerTrace) -> tuple[int, int]:

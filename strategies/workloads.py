@@ -54,14 +54,17 @@ DRAFTERS = tuple(
 #: those whose drafter writes KV, and n-gram: the rest differ from n-gram in nothing that is scheduled
 USUAL = tuple(key for key in DRAFTERS if METHODS[key].reserved.of(4) or key == ("ngram", False))
 #: usable blocks in sixths of what the longest request needs
-POOL_SIXTHS = (6, 7, 8, 6, 9, 10, 12, 15, 18, 24)
+POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
-    "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
+    "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
     "caching",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(("counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
+
+#: what the rarest crossings need: on in three traces of four
+OFTEN = frozenset(("speculation", "hybrid", "caching"))
 
 
 class Drawn:
@@ -73,7 +76,8 @@ class Drawn:
         self.on = {
             name
             for place, name in enumerate(FEATURES)
-            if bits >> place & 1 and (name not in RARE or rare >> place & rare >> (place + 5) & 1)
+            if (bits >> place & 1 and (name not in RARE or rare >> place & rare >> (place + 5) % 24 & 1))
+            or (name in OFTEN and rare >> place & 1)
         }
 
     def __contains__(self, name: str) -> bool:
@@ -169,7 +173,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         drafts = _drafts(row, wanted)
     depth = 2 if "overlap" in drawn and row.overlaps else 1
     longest = 9 + reader.below(48)
-    seats = (4, 2, 3, 1, 6, 8)[reader.below(6)]
+    seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     least = max(seats, row.reserved.of(drafts) + 1, row.charged.of(drafts) + 1)
     value = reader.byte()
     batched = least + (value % 8, value % 24, longest, value % (2 * longest))[value >> 6]
@@ -265,10 +269,13 @@ class Operations:
     def _submit(self) -> Submit:
         value = self.reader.byte()
         self.count += 1
+        prompt, most = self._prompt(), (1 + value % 5, 4 + value % 24, self.longest, 8 + value % 16)[value >> 6]
+        if "grow" in self.drawn and value & 3:
+            prompt, most = 1 + prompt % (self.longest // 2 + 1), self.longest
         return Submit(
             request=self.count - 1,
-            prompt=self._prompt(),
-            max_tokens=(1 + value % 5, 4 + value % 24, self.longest, 8 + value % 16)[value >> 6],
+            prompt=min(prompt, self.longest),
+            max_tokens=most,
             forks=self._forks() if self.setting.enable_caching else (),
             priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
         )
