@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import linecache
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,16 @@ Key = tuple[str, str, int]
 def module_of(file: str) -> str:
     """The module of a file below the package's folder."""
     return "vllm." + file.removesuffix(".py").replace("/", ".")
+
+
+def choose_cpu() -> None:
+    """Be vLLM's CPU platform: a build for CUDA finds no platform where there is no device, and many tests want one.
+
+    Before anything else imports vLLM.
+    """
+    os.environ.update(compat.QUIET, CUDA_VISIBLE_DEVICES="")
+    platforms: Any = importlib.import_module("vllm.platforms")
+    platforms._current_platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform()
 
 
 @cache
