@@ -27,6 +27,9 @@ from harness.targets.compat import import_vllm
 @click.option("--file", "files", multiple=True, metavar="FILE", help="Only this file of vLLM; may be repeated.")
 @click.option("--mutant", "only", multiple=True, metavar="NAME", help="Only this mutant, as a score names it.")
 @click.option("--least", type=click.FloatRange(0, 1), default=0.0, help="Fail below this share.")
+@click.option(
+    "--scored", type=click.Path(path_type=Path), help="Run nothing: judge what --json printed by today's reasons."
+)
 @click.option("--survivors", type=click.Path(path_type=Path), help="Why mutants survive; default: the project's own.")
 @click.option("--page", type=click.Path(path_type=Path), help="A Markdown page whose section of tables is renewed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -39,6 +42,7 @@ def score_command(
     files: tuple[str, ...],
     only: tuple[str, ...],
     least: float,
+    scored: Path | None,
     survivors: Path | None,
     page: Path | None,
     as_json: bool,
@@ -49,13 +53,16 @@ def score_command(
     plan = score_page.plan_of(sample, seed, steps, workers, files)
     why = score_page.reasons(survivors or score_page.reasons_file())
     talk = console(stderr=True)
-    talk.print(f"importing vLLM {plan.release or ''} ...")
-    import_vllm()
-    result = score.run(plan, lambda line: talk.print(line, markup=False, soft_wrap=True), only)
+    if scored is not None:
+        found = score_page.read(scored, why)
+    else:
+        talk.print(f"importing vLLM {plan.release or ''} ...")
+        import_vllm()
+        result = score.run(plan, lambda line: talk.print(line, markup=False, soft_wrap=True), only)
+        found = score_page.data(result, why)
     if page is not None:
-        score_page.write_section(page, "score", score_page.page(result, why))
-    found = score_page.data(result, why)
-    click.echo(tracefile.json_text(found) if as_json else score_page.page(result, why), nl=False)
+        score_page.write_section(page, "score", score_page.page(found, why))
+    click.echo(tracefile.json_text(found) if as_json else score_page.page(found, why), nl=False)
     for name in found["unexplained"]:
         talk.print(f"unexplained survivor: {name}", markup=False, soft_wrap=True)
     if found["share"] < least:

@@ -7,10 +7,11 @@ harness should have seen it). Only the last counts against the share; a survivor
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -22,6 +23,8 @@ from harness.score import Judged, Plan, Score
 from harness.targets.compat import installed_release
 from oracle.errors import SlotcheckError
 
+#: one mutant and what became of it, as `score --json` has it
+Row = dict[str, Any]
 EQUIVALENT, UNREACHABLE, OUTSIDE, MISSED = "equivalent", "unreachable", "out of scope", "missed"
 REASONS = (EQUIVALENT, UNREACHABLE, OUTSIDE, MISSED)
 
@@ -58,16 +61,16 @@ def reasons(path: Path) -> dict[str, Reason]:
     return found
 
 
-def share(judged: Sequence[Judged], why: Mapping[str, Reason]) -> float:
-    """Killed, of those that something could have killed: a survivor counts unless it is explained away."""
-    counted = [one for one in judged if one.level or verdict_of(one, why) in (MISSED, "")]
-    return sum(1 for one in counted if one.level) / len(counted) if counted else 0.0
-
-
-def verdict_of(one: Judged, why: Mapping[str, Reason]) -> str:
+def verdict_of(row: Row, why: Mapping[str, Reason]) -> str:
     """A survivor's word; "" while it is not explained."""
-    reason = why.get(one.mutant.name)
+    reason = why.get(row["mutant"])
     return reason.verdict if reason is not None else ""
+
+
+def share(rows: Sequence[Row], why: Mapping[str, Reason]) -> float:
+    """Killed, of those that something could have killed: a survivor counts unless it is explained away."""
+    counted = [row for row in rows if row["level"] or verdict_of(row, why) in (MISSED, "")]
+    return sum(1 for row in counted if row["level"]) / len(counted) if counted else 0.0
 
 
 def percentile(values: Sequence[float], hundredth: int) -> float:
@@ -78,26 +81,44 @@ def percentile(values: Sequence[float], hundredth: int) -> float:
 def data(score: Score, why: Mapping[str, Reason]) -> dict[str, Any]:
     """The one JSON object of `score --json`."""
     plan = score.plan
-    return {
+    found = {
         "release": plan.release,
-        "sample": plan.sample,
         "seed": plan.seed,
         "steps": plan.steps,
         "seconds": round(score.seconds, 1),
         "possible": {file: {"executed": some, "all": every} for file, (some, every) in score.possible.items()},
-        "killed": sum(1 for one in score.judged if one.level),
-        "survived": len(score.survivors),
-        "share": round(share(score.judged, why), 4),
-        **_medians(score.judged),
-        "unexplained": [one.mutant.name for one in score.survivors if not verdict_of(one, why)],
-        "mutants": [_row(one, why) for one in score.judged],
+        "mutants": [_row(one) for one in score.judged],
     }
+    return judged_again(found, why)
 
 
-def _medians(judged: Sequence[Judged]) -> dict[str, float]:
-    seconds = [one.seconds for one in judged if one.level]
-    steps = [one.steps for one in judged if one.steps is not None]
-    sizes = [one.size for one in judged if one.size is not None]
+def read(path: Path, why: Mapping[str, Reason]) -> dict[str, Any]:
+    """What an earlier `score --json` printed, with today's reasons. SlotcheckError for anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return judged_again(found, why)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SlotcheckError(f"{path} is not what `slotcheck score --json` prints: {error}") from None
+
+
+def judged_again(found: dict[str, Any], why: Mapping[str, Reason]) -> dict[str, Any]:
+    """The object with the numbers that follow from its mutants and the reasons."""
+    rows = found["mutants"]
+    left = [row for row in rows if not row["level"]]
+    numbers = {
+        "killed": len(rows) - len(left),
+        "survived": len(left),
+        "share": round(share(rows, why), 4),
+        **_medians(rows),
+        "unexplained": [row["mutant"] for row in left if not verdict_of(row, why)],
+    }
+    return {**{name: value for name, value in found.items() if name != "mutants"}, **numbers, "mutants": rows}
+
+
+def _medians(rows: Sequence[Row]) -> dict[str, float]:
+    seconds = [row["seconds"] for row in rows if row["level"]]
+    steps = [row["steps"] for row in rows if row["steps"] is not None]
+    sizes = [row["operations"] for row in rows if row["operations"] is not None]
     return {
         "seconds_median": round(median(seconds), 2) if seconds else 0.0,
         "steps_median": median(steps) if steps else 0.0,
@@ -106,7 +127,7 @@ def _medians(judged: Sequence[Judged]) -> dict[str, float]:
     }
 
 
-def _row(one: Judged, why: Mapping[str, Reason]) -> dict[str, Any]:
+def _row(one: Judged) -> Row:
     return {
         "mutant": one.mutant.name,
         "file": one.mutant.file,
@@ -121,90 +142,81 @@ def _row(one: Judged, why: Mapping[str, Reason]) -> dict[str, Any]:
         "seconds": round(one.seconds, 2),
         "operations": one.size,
         "shrink_seconds": round(one.shrink_seconds, 2),
-        **({} if one.level else {"survived": verdict_of(one, why) or "unexplained"}),
     }
 
 
-def page(score: Score, why: Mapping[str, Reason]) -> str:
-    """The tables in Markdown."""
-    judged = score.judged
-    killed = [one for one in judged if one.level]
+def page(found: Mapping[str, Any], why: Mapping[str, Reason]) -> str:
+    """The tables in Markdown, of the object that `data` or `read` gives."""
+    rows = found["mutants"]
+    killed = [row for row in rows if row["level"]]
     lines = [
-        *_head(score, why),
+        *_head(found, why),
         "",
-        *_table("file", score, why, lambda one: one.mutant.file, score.possible),
+        *_table("file", rows, why, found["possible"]),
         "",
-        *_table("operator", score, why, lambda one: one.mutant.operator, {}),
+        *_table("operator", rows, why, {}),
         "",
         "| killed by | mutants | median steps | median seconds | median operations |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    for level in dict.fromkeys(one.level for one in sorted(killed, key=lambda one: one.level)):
-        own = [one for one in killed if one.level == level]
+    for level in sorted({row["level"] for row in killed}):
+        own = [row for row in killed if row["level"] == level]
         mid = _medians(own)
         numbers = f"{mid['steps_median']:,.0f} | {mid['seconds_median']} | {mid['size_median']:.0f}"
         lines.append(f"| {level} | {len(own)} | {numbers} |")
-    aspects = Counter(f"{one.level}: {one.aspect}" for one in killed)
+    aspects = Counter(f"{row['level']}: {row['aspect']}" for row in killed)
     lines += ["", "By aspect: " + ", ".join(f"{name} {count}" for name, count in sorted(aspects.items())) + ".", ""]
-    lines += _survivors(score.survivors, why)
-    lines += ["", "<details><summary>Every mutant</summary>", "", *_every(judged), "", "</details>"]
+    lines += _survivors([row for row in rows if not row["level"]], why)
+    lines += ["", "<details><summary>Every mutant</summary>", "", *_every(rows), "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
-def _head(score: Score, why: Mapping[str, Reason]) -> list[str]:
+def _head(found: Mapping[str, Any], why: Mapping[str, Reason]) -> list[str]:
     """What was run, the share, and the medians, in three paragraphs."""
-    plan, judged = score.plan, score.judged
-    killed = [one for one in judged if one.level]
-    raised = sum(1 for one in killed if "error:" in one.fingerprint or one.aspect == "process")
-    mid = _medians(judged)
-    ran = f"vLLM {plan.release}, {len(judged)} mutants, seed {plan.seed}, at most {plan.steps:,} manager steps each"
-    took = f"{score.seconds / 60:.0f} minutes with {plan.workers} worker(s)"
-    found = f"**{share(judged, why):.1%} killed**: {len(killed)} of {len(judged)}; {_explained(score.survivors, why)}"
+    rows = found["mutants"]
+    killed = [row for row in rows if row["level"]]
+    raised = sum(1 for row in killed if "error:" in row["fingerprint"] or row["aspect"] == "process")
+    words = Counter(verdict_of(row, why) or "unexplained" for row in rows if not row["level"])
+    left = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "none survived"
+    budget = f"seed {found['seed']}, at most {found['steps']:,} manager steps each"
+    ran = f"vLLM {found['release']}, {len(rows)} mutants, {budget}"
+    share_of = f"**{share(rows, why):.1%} killed**: {len(killed)} of {len(rows)}; {left}"
     how = f"{raised} of the killed made the release raise, hang or die; the others answered wrongly"
-    time = f"Median time to kill {mid['seconds_median']} s, median steps {mid['steps_median']:,.0f}"
-    size = f"shrunk trace {mid['size_median']:.0f} operations (median), {mid['size_95']:.0f} (95th percentile)"
-    return [f"{ran}; {took}.", "", f"{found}. {how}.", "", f"{time}, {size}."]
+    time = f"Median time to kill {found['seconds_median']} s of CPU, median steps {found['steps_median']:,.0f}"
+    size = f"shrunk trace {found['size_median']:.0f} operations (median), {found['size_95']:.0f} (95th percentile)"
+    return [f"{ran}.", "", f"{share_of}. {how}.", "", f"{time}, {size}."]
 
 
-def _explained(survivors: Sequence[Judged], why: Mapping[str, Reason]) -> str:
-    words = Counter(verdict_of(one, why) or "unexplained" for one in survivors)
-    return ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "none survived"
-
-
-def _table(
-    head: str,
-    score: Score,
-    why: Mapping[str, Reason],
-    of: Callable[[Judged], str],
-    possible: Mapping[str, tuple[int, int]],
-) -> list[str]:
+def _table(head: str, rows: Sequence[Row], why: Mapping[str, Reason], possible: Mapping[str, Any]) -> list[str]:
     lines = [f"| {head} | mutants | killed | share |{' executed / all |' if possible else ''}"]
     lines.append("| --- | ---: | ---: | ---: |" + (" ---: |" if possible else ""))
-    for name in dict.fromkeys(of(one) for one in score.judged):
-        own = [one for one in score.judged if of(one) == name]
-        killed = sum(1 for one in own if one.level)
-        more = " {:,} / {:,} |".format(*possible[name]) if possible else ""
+    for name in dict.fromkeys(row[head] for row in rows):
+        own = [row for row in rows if row[head] == name]
+        killed = sum(1 for row in own if row["level"])
+        more = f" {possible[name]['executed']:,} / {possible[name]['all']:,} |" if possible else ""
         lines.append(f"| {name} | {len(own)} | {killed} | {share(own, why):.0%} |{more}")
     return lines
 
 
-def _survivors(survivors: Sequence[Judged], why: Mapping[str, Reason]) -> list[str]:
-    if not survivors:
+def _survivors(left: Sequence[Row], why: Mapping[str, Reason]) -> list[str]:
+    if not left:
         return ["No mutant survived."]
     lines = ["| survivor | function | verdict | why |", "| --- | --- | --- | --- |"]
-    for one in survivors:
-        reason = why.get(one.mutant.name, Reason("unexplained", ""))
-        lines.append(f"| {_code(one.mutant.name)} | {one.mutant.function} | {reason.verdict} | {reason.why} |")
+    for row in left:
+        reason = why.get(row["mutant"], Reason("unexplained", ""))
+        lines.append(f"| {_code(row['mutant'])} | {row['function']} | {reason.verdict} | {reason.why} |")
     return lines
 
 
-def _every(judged: Sequence[Judged]) -> list[str]:
+def _every(rows: Sequence[Row]) -> list[str]:
     lines = ["| mutant | killed by | aspect | steps | operations | s |", "| --- | --- | --- | ---: | ---: | ---: |"]
-    for one in judged:
-        steps = "" if one.steps is None else f"{one.steps:,}"
-        size = "" if one.size is None else str(one.size)
-        level = one.level or "-"
-        lines.append(f"| {_code(one.mutant.name)} | {level} | {one.aspect} | {steps} | {size} | {one.seconds:.1f} |")
+    for row in rows:
+        steps = "" if row["steps"] is None else f"{row['steps']:,}"
+        size = "" if row["operations"] is None else row["operations"]
+        level = row["level"] or "-"
+        lines.append(
+            f"| {_code(row['mutant'])} | {level} | {row['aspect']} | {steps} | {size} | {row['seconds']:.1f} |"
+        )
     return lines
 
 

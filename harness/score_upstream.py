@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import sys
 import time
@@ -191,8 +190,8 @@ def _line(name: str, seconds: list[float], of: int) -> str:
 )
 def main(folder: Path, scored: Path, out: Path | None, page_path: Path | None) -> None:
     """Run upstream's tests on the mutants of a score."""
-    before = json.loads(scored.read_text(encoding="utf-8"))
     why = score_page.reasons(score_page.reasons_file())
+    before = score_page.read(scored, why)
     paths = [path.resolve() if path is not None else None for path in (out, page_path)]
     clean, theirs = compare(folder.resolve(), before["mutants"])
     if paths[0] is not None:

@@ -28,10 +28,9 @@ def scored(vllm):
 @pytest.mark.slow
 def test_the_share_does_not_fall(scored):
     """Of those that can be told from the release; survivors of this budget that a longer run kills are counted."""
-    why = score_page.reasons(score_page.reasons_file())
-    left = [score.line_of(one) for one in scored.survivors if not score_page.verdict_of(one, why)]
+    found = score_page.data(scored, score_page.reasons(score_page.reasons_file()))
 
-    assert score_page.share(scored.judged, why) >= 0.85, "\n".join(left)
+    assert found["share"] >= 0.85, "\n".join(found["unexplained"])
 
 
 @pytest.mark.slow

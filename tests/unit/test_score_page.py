@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from harness import score_page
@@ -20,20 +22,22 @@ LEFT = [Judged(mutant=one, asked=("manager", "caching")) for one in MUTANTS[6:8]
 SCORE = Score(
     Plan(sample=8, seed=0, steps=100, workers=1, files=(FILE,), release="0.33.0"), [*KILLED, *LEFT], {FILE: (8, 9)}
 )
+DATA = score_page.data(SCORE, {})
+ROWS = DATA["mutants"]
 NAMES = [one.mutant.name for one in LEFT]
 
 
 def test_an_unexplained_survivor_counts_against_the_share():
-    assert 0.75 == score_page.share(SCORE.judged, {})
+    assert 0.75 == score_page.share(ROWS, {})
 
 
 @pytest.mark.parametrize("verdict", ["equivalent", "unreachable", "out of scope"])
 def test_an_explained_one_does_not(verdict):
-    assert 6 / 7 == score_page.share(SCORE.judged, {NAMES[0]: Reason(verdict, "why")})
+    assert 6 / 7 == score_page.share(ROWS, {NAMES[0]: Reason(verdict, "why")})
 
 
 def test_a_missed_one_does():
-    assert 0.75 == score_page.share(SCORE.judged, {name: Reason("missed", "why") for name in NAMES})
+    assert 0.75 == score_page.share(ROWS, {name: Reason("missed", "why") for name in NAMES})
 
 
 def test_the_data_names_the_unexplained():
@@ -44,11 +48,29 @@ def test_the_data_names_the_unexplained():
 
 
 def test_the_page_has_a_row_for_each_file_and_survivor():
-    text = score_page.page(SCORE, {NAMES[0]: Reason("equivalent", "a cache's size")})
+    text = score_page.page(DATA, {NAMES[0]: Reason("equivalent", "a cache's size")})
 
     assert f"| {FILE} | 8 | 6 | 86% | 8 / 9 |" in text
     assert "| equivalent | a cache's size |" in text
     assert "| unexplained |  |" in text
+
+
+def test_a_stored_score_is_judged_by_the_reasons_of_today(tmp_path):
+    path = tmp_path / "scored.json"
+    path.write_text(json.dumps(DATA), encoding="utf-8")
+    why = {name: Reason("equivalent", "why") for name in NAMES}
+
+    assert (1.0, []) == tuple(score_page.read(path, why)[name] for name in ("share", "unexplained"))
+    assert DATA == score_page.read(path, {})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"mutants": [1]}', '{"mutants": [{"level": ""}]}'])
+def test_what_is_no_stored_score_is_refused(tmp_path, text):
+    path = tmp_path / "scored.json"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SlotcheckError, match="is not what `slotcheck score --json` prints"):
+        score_page.read(path, {})
 
 
 def test_a_section_is_renewed_and_the_rest_stays(tmp_path):
