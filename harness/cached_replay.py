@@ -22,6 +22,7 @@ from oracle.cached_laws import CachingLaws
 from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
 from oracle.consumer import Consumer
+from oracle.draft_memory import DRAFTER
 from oracle.groups import Mamba
 from oracle.ledger import Batch
 from oracle.memory import Violation
@@ -192,7 +193,7 @@ class CachedReplay(Replay):
         self.reach.extend(oracle, call, seen, before)
         if self.laws is not None:
             self.laws.extended(ledger.index, call, seen, before)
-            if agreed_on:
+            if agreed_on or ledger.pins:
                 self.laws.not_alone()
         if seen.outcome != expected.outcome and not agreed_on:
             self.over = True
@@ -236,6 +237,7 @@ class CachedReplay(Replay):
         self.ledger.launch()
         expected = self.oracle.new_step()
         observed = self.target.new_step() if self.target is not None else None
+        difference = None
         if observed is not None and observed != expected:
             difference = cached_compare.drained(expected, observed, self.aspects, self.ledger.index)
             if difference is not None:
@@ -245,12 +247,14 @@ class CachedReplay(Replay):
                 self._differ(difference)
         seen = observed or expected
         assert isinstance(seen, Drained)
+        assert isinstance(expected, Drained)
+        agreed = observed is None or difference is None or difference.aspect != "events"
         if seen.copies and self.setting.defers_copies:
             self.retaining.append(batch)
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
         if self.consumer is not None:
-            self.consumer.drained(seen.events, self.cached.pool.copies, self.cached.reported)
+            self.consumer.drained((seen if agreed else expected).events, self.cached.pool.copies, self.cached.reported)
         self.reach.drained(self.setting, seen)
         self.reach.counts["name evicted"] += self.cached.pool.evicted
         self.cached.pool.evicted = 0
@@ -322,7 +326,7 @@ class CachedReplay(Replay):
 
     def _laws_broken(self) -> None:
         """What was read and is not right ends the trace: others find it, and read it again."""
-        broken = any(violation.law in ("M12", "W1") for violation, _ in self.broken)
+        broken = any(one.law in ("M12", "W1") and one.what != DRAFTER for one, _ in self.broken)
         super()._laws_broken()
         self.over = self.over or broken
 
@@ -349,6 +353,8 @@ class CachedReplay(Replay):
             self._void(operation)
             return
         self.ledger.pins += 1
+        if self.laws is not None:
+            self.laws.not_alone()
         self._pinned(operation, self.cached.pin(blocks), None if self.real is None else self.real.pin(blocks))
 
     def _unpin(self, operation: Unpin) -> None:
@@ -388,6 +394,8 @@ class CachedReplay(Replay):
         exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
         cause = error.__cause__
         frames = [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
+        if self.setting.divergent_hits and frames[-1:] == ["truncate_computed_blocks"]:
+            return ("diverged hit",)
         return ("checkpoint ahead",) if held_back and exported and frames[-1:] == ["cache_full_blocks"] else ()
 
     def finish(self) -> None:

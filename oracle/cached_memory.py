@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from oracle.draft_memory import DRAFTER, DraftLayers
 from oracle.groups import Mamba
 from oracle.ledger import Batch, Request, Settled, Step
 from oracle.memory import COMPUTED, LOADED, Contents, Memory, Violation
@@ -20,6 +21,7 @@ from oracle.trace import Call, Rows
 HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
 AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})
 PASSED, DIVERGED = frozenset({"passed border"}), frozenset({"diverged hit"})
+DISCARDED, SHORT, COPY = frozenset({"discarded token"}), frozenset({"short drop"}), frozenset({"another copy"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -32,6 +34,8 @@ class CachingMemory(Memory):
         #: copies of the steps that were launched and have not run, oldest first
         self.copying: deque[tuple[Batch, Pairs]] = deque()
         self.guesses = -1
+        readers = [(group, reads) for group, _, reads in self.positional]
+        self.drafter = DraftLayers(setting, readers, self.sizes, self.pages, self._misdrafted)
         #: blocks that a step would have written that was taken back before it was launched, with that step's index; no
         #: later step has written them
         self.unwritten: dict[int, int] = {}
@@ -47,7 +51,11 @@ class CachingMemory(Memory):
         if contents is None:
             contents = self.known[request] = Contents(request, [])
         contents.truth = _truth(request)
+        if self.drafter.layers and request.content is not contents.content:
+            contents.content = request.content
+            self.drafter.discards(contents, request.content.kept if request.content else 0, rows)
         if request.calls == 1:
+            contents.own, contents.misdrafted = call.computed + call.external, False
             contents.rings, contents.states = {}, {}
             contents.tags = (LOADED if call.external else COMPUTED) | (HIT if call.local else COMPUTED)
             if request.diverged:
@@ -95,6 +103,20 @@ class CachingMemory(Memory):
             if self.unwritten:
                 self._note_written(step, contents.done)
             contents.done += step.new - step.drafts + accepted
+        if self.drafter.layers:
+            self._run_drafter(runs)
+
+    def _run_drafter(self, runs: list[tuple[Contents, Step, int]]) -> None:
+        """All of the batch is written before anything is read."""
+        for back in (True, False):
+            for contents, step, accepted in runs:
+                good = step.new - step.drafts + accepted
+                contents.done -= good
+                if back:
+                    self.drafter.written(contents, step, contents.done + good)
+                elif not (contents.tainted or contents.misdrafted):
+                    self.drafter.read(contents, step)
+                contents.done += good
 
     # ------------------------------------------------------------------------------------------ parts
 
@@ -108,6 +130,21 @@ class CachingMemory(Memory):
         if what == "state" and self.setting.num_prefill_lookahead_tokens > 1:
             contents.tags = contents.tags | AGAIN
         super()._wrong(contents, step, group, law, what, text)
+
+    def _misdrafted(self, contents: Contents, step: Step, group: int, position: int) -> None:
+        contents.misdrafted = True
+        row, size = step.rows[group], self.sizes[group]
+        block = row[position // size] if position // size < len(row) else 0
+        if block in self.unwritten:
+            contents.tags |= DROPPED
+        elif (block, position) in self.drafter.stale:
+            contents.tags |= DISCARDED
+        elif group in self.drafter.short:
+            contents.tags |= SHORT
+        elif self.setting.use_eagle:
+            contents.tags |= COPY
+        text = f"the drafter reads position {position} (block {block}) that was not computed from the tokens behind it"
+        self.report(Violation(step.index, group, "M12", DRAFTER, text), contents)
 
     def _take_over(self, contents: Contents, hit: int, rows: Rows) -> None:
         """Where the state after the hit lies."""
@@ -136,6 +173,7 @@ class CachingMemory(Memory):
                 owner = self.owner.get(source)
                 if owner is not None:
                     self._page(target, owner)[:] = self.pages[owner][source]
+                    self.drafter.copied(source, target, owner)
                 if source in self.unwritten:
                     self.unwritten[target] = self.unwritten[source]
             if batch is until and not (self.copying and self.copying[0][0] is until):
@@ -224,6 +262,8 @@ class CachingMemory(Memory):
                 if column < len(row) and row[column]:
                     self._page(row[column], group)[0] = contents.truth[last - 1]
                     contents.states[group] = row[column]
+        if self.drafter.layers and count > 0:
+            self.drafter.loaded(contents, first, count, rows)
 
 
 def _truth(request: Request) -> list[int]:

@@ -88,5 +88,9 @@ def gated(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], c
     columns = ceil_div(min(work.tokens, rule.max_model_len), rule.size) + rule.more
     if rule.cap is None:
         return max(0, columns - max(rule.dead_columns(work.start), len(hits))) + free + copies
-    held = len(start) - start.count(0)
-    return max(0, min(rule.cap, columns - rule.dead_columns(work.start)) - held) + free + copies
+    empty = start.count(0)  # never filled: dead columns, and what the hit left out because the window does not need it
+    return (
+        max(0, min(rule.cap, columns - max(rule.dead_columns(work.start), empty)) - (len(start) - empty))
+        + free
+        + copies
+    )

@@ -18,6 +18,7 @@ from itertools import chain
 
 from attrs import define, field, frozen
 
+from oracle.content import Content
 from oracle.groups import (
     RSWA,
     ChunkedLocal,
@@ -65,6 +66,13 @@ class Contents:
     states: dict[int, int] = field(factory=dict)
     """Per Mamba group the block with the state after `done` tokens."""
     tags: frozenset[str] = COMPUTED
+    content: Content | None = None
+    own: int = 0
+    """Where the request itself began to compute its row."""
+    discarded: frozenset[int] = frozenset()
+    """Positions whose drafter's cells were computed from a token that the session discarded."""
+    misdrafted: bool = False
+    """The drafter found a wrong cell: told once."""
 
 
 class Memory:

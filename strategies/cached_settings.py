@@ -176,8 +176,6 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
     whole = lcm(*columns)
     if again > whole:
         again = 1
-    if again > 1:  # the drafter prefills again, and reads its window from there
-        groups = [evolve(g, extra_retained_tokens=again - 1) if isinstance(g, SlidingWindow) else g for g in groups]
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
     more: dict[str, Any] = {
         "use_eagle": eagle and not ahead & 8,
@@ -188,6 +186,11 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
     }
     if not more["use_eagle"] and "ahead" in features and "connector" not in features:
         more["num_hash_lookahead_tokens"] = more["num_prefill_lookahead_tokens"] = min(1 + ahead % 3, whole)
+    if area == "chunked":  # no drafter that prefills again has such layers
+        more |= {name: min(1, more[name]) for name in more if name.endswith("lookahead_tokens")}
+    again = int(more["num_prefill_lookahead_tokens"])
+    if again > 1:  # the drafter prefills again, and reads its window from there
+        groups = [evolve(g, extra_retained_tokens=again - 1) if isinstance(g, SlidingWindow) else g for g in groups]
     sparse = any(isinstance(group, (SlidingWindow, Mamba)) for group in groups)
     interval = (0, whole, 0, 2 * whole, 3 * whole)[reader.below(5)]
     if "retention" in features:

@@ -18,6 +18,7 @@ _READS = {
     "null block": "a step reads the null block",
     "outside the row": "a step reads past its row",
     "other content": "a step reads what was not written for its prefix",
+    "drafter content": "the drafter reads what was computed from other tokens",
     "state": "a step starts from a state that is not there",
 }
 _LAWS = {

@@ -1,0 +1,127 @@
+"""The drafter's own K/V under the model of the physical cache.
+
+A drafter runs ahead of the target: what it writes for position p it has computed from the tokens up to p + S. Its
+layers lie in the same blocks as the target's, so a hit takes them over too, and what is found there must have been
+written for the tokens that the reader goes on with: that is why hits lose their last unit (the EAGLE drop), or names
+cover tokens behind their boundary (the hash lookahead). A wrong cell costs accepted drafts, no output.
+
+It knows no rule, as the rest of the model: cells, who wrote them, and what a step reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oracle.ledger import Step
+from oracle.memory import Contents, Reader
+from oracle.setting import Setting
+from oracle.trace import Row, Rows
+
+#: written from tokens that nobody knows yet, or by a connector from tokens that only the other side knows
+UNKNOWN = 0
+
+#: what is wrong when its cells are
+DRAFTER = "drafter content"
+
+Pages = list[dict[int, list[int]]]
+
+
+class DraftLayers:
+    """The drafter's cells of each block, beside the target's pages; `wrong`: contents, step, group, position."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        positional: list[tuple[int, Reader]],
+        sizes: list[int],
+        pages: Pages,
+        wrong: Callable[[Contents, Step, int, int], None],
+    ) -> None:
+        drafts = setting.num_speculative_tokens > 0
+        ahead = setting.num_hash_lookahead_tokens
+        #: S: tokens behind a position that its cell depends on; 0: nothing to know beside the target's cells
+        self.shift = 0 if not drafts else ahead or (setting.use_eagle and max(1, setting.num_prefill_lookahead_tokens))
+        marked = [pair for pair in positional if setting.groups[pair[0]].eagle]
+        self.layers = (marked or positional) if self.shift else []
+        self.setting, self.sizes, self.pages, self.wrong = setting, sizes, pages, wrong
+        size, fine = setting.hash_size, setting.fine_hits
+        #: groups whose hits lose less than a cell looks ahead
+        self.short = {
+            group for group, _ in self.layers if setting.use_eagle and self.shift > (size if fine else sizes[group])
+        }
+        #: cells (block, position) that were computed from a token that a session discarded
+        self.stale: set[tuple[int, int]] = set()
+        #: of each block the target's page that its cells go with: another page means that the block was given away
+        self.cells: dict[int, tuple[list[int], list[int]]] = {}
+
+    def discards(self, contents: Contents, kept: int, rows: Rows) -> None:
+        """A session goes on with another token behind its first `kept`: what was computed from the old one stays."""
+        contents.discarded = frozenset(range(max(0, kept - self.shift), kept))
+        for group, _ in self.layers:
+            row, size = rows[group], self.sizes[group]
+            self.stale.update((row[p // size], p) for p in contents.discarded if p // size < len(row))
+
+    def _cells(self, group: int, block: int) -> list[int] | None:
+        page = self.pages[group].get(block)
+        found = self.cells.get(block)
+        return found[1] if page is not None and found is not None and found[0] is page else None
+
+    def write(self, group: int, row: Row, first: int, values: list[int]) -> None:
+        """Fill the cells from position `first` on, where the row has blocks."""
+        size = self.sizes[group]
+        for position, value in enumerate(values, start=first):
+            column = position // size
+            block = row[column] if column < len(row) else 0
+            page = self.pages[group].get(block)
+            if page is None:
+                continue
+            cells = self._cells(group, block)
+            if cells is None:
+                cells = [-1] * size
+                self.cells[block] = page, cells
+            cells[position % size] = value
+            self.stale.discard((block, position))
+
+    def copied(self, source: int, target: int, group: int) -> None:
+        """A block was copied as a whole."""
+        cells = self._cells(group, source)
+        if cells is None:
+            self.cells.pop(target, None)
+        else:
+            self.cells[target] = self.pages[group][target], cells[:]
+
+    def _values(self, contents: Contents, first: int, last: int) -> list[int]:
+        """What the drafter makes of positions first .. last-1: a node each, `UNKNOWN` where tokens are lacking."""
+        truth, shift = contents.truth, self.shift
+        return [truth[p + shift] if p + shift < len(truth) else UNKNOWN for p in range(first, last)]
+
+    def loaded(self, contents: Contents, first: int, count: int, rows: Rows) -> None:
+        """The connector brings the drafter's layers with the target's."""
+        for group, _ in self.layers:
+            self.write(group, rows[group], first, self._values(contents, first, first + count))
+
+    def _again(self, contents: Contents, start: int) -> int:
+        """Where a step that begins at `start` begins to write: what lacked tokens before is written again."""
+        return max(min(contents.own, start), start - (self.shift - 1))
+
+    def written(self, contents: Contents, step: Step, end: int) -> None:
+        """A step was computed up to `end`, rejected drafts left out."""
+        first = self._again(contents, contents.done)
+        for group, _ in self.layers:
+            self.write(group, step.rows[group], first, self._values(contents, first, end))
+
+    def read(self, contents: Contents, step: Step) -> None:
+        """What the step's drafter reads of what was there before."""
+        start = contents.done
+        again = self._again(contents, start)
+        for group, reads in self.layers:
+            kind, size, row = self.setting.groups[group], self.sizes[group], step.rows[group]
+            for first, last in reads(kind, again, start + step.new, step.request.prompt):
+                expected = self._values(contents, first, min(last, again))
+                for position, value in enumerate(expected, start=first):
+                    column = position // size
+                    cells = self._cells(group, row[column]) if column < len(row) else None
+                    found = -1 if cells is None else cells[position % size]
+                    if found != value and UNKNOWN not in (found, value) and position not in contents.discarded:
+                        self.wrong(contents, step, group, position)
+                        return
