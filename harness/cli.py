@@ -109,9 +109,11 @@ def run(
     declared = None if no_findings else findings.Declared(findings.load(), installed)
     seconds = budget if budget is not None else None if steps is not None else 60.0
     talk.print(f"importing vLLM {installed or ''} ...")
-    make_target = load_target(target)
+    make_target = load_target(target if level == {"manager"} else None)
     if level != {"manager"}:
-        other = _other_level(level, steps, budget, seed, workers, out, installed, not no_findings, hang, kernels)
+        other = _other_level(
+            level, steps, budget, seed, workers, out, installed, not no_findings, hang, kernels, target
+        )
         click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
         write_summary(html, other.data, other.least)
         sys.exit(EXIT[other.verdict])
@@ -143,9 +145,10 @@ def _check_level(level: frozenset[str], target: str | None) -> None:
     """Refuse what no run can do, before anything is imported or written."""
     if len(level) > 1:
         raise SlotcheckError(f"one --level at a time, got {', '.join(sorted(level))}")
-    if target is not None and level != {"manager"}:
+    if target is not None and not level <= {"manager", "scheduler"}:
         raise SlotcheckError(
-            f"--target {target} is for the manager level; --level {min(level)} runs the installed release's own"
+            f"--target {target} is for the levels manager and scheduler; --level {min(level)} runs the installed "
+            "release's own"
         )
 
 
@@ -160,6 +163,7 @@ def _other_level(
     with_findings: bool,
     hang: float,
     kernels: str,
+    target: str | None,
 ) -> LevelReport:
     """A run of a level beside the manager's."""
     from harness import levels
@@ -178,6 +182,7 @@ def _other_level(
             release=release,
             findings=with_findings,
             hang_seconds=hang,
+            target=target,
         )
     return levels.run_warmup(
         seed=seed,
@@ -223,12 +228,12 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
 
     declared = findings.Declared(findings.load(), installed_release())
     other = _read_other(trace)
-    if other is not None:
+    if other is not None and not isinstance(other, SchedulerTrace):
         load_target(target)
     if isinstance(other, WarmupTrace):
         sys.exit(warmup_commands.replay(other, declared))
     if isinstance(other, SchedulerTrace):
-        sys.exit(workload_commands.replay(other, declared))
+        sys.exit(workload_commands.replay(other, declared, target))
     if isinstance(other, RuleTrace):
         _replay_rules(other, declared)
     loaded = _read(trace)
@@ -252,6 +257,9 @@ def explain(trace: Path) -> None:
     other = _read_other(trace)
     if isinstance(other, WarmupTrace):
         warmup_commands.explain(other)
+        return
+    if isinstance(other, SchedulerTrace):
+        workload_commands.explain(other)
         return
     if isinstance(other, RuleTrace):
         from harness import rules_job
@@ -278,7 +286,7 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     if isinstance(other, WarmupTrace):
         sys.exit(warmup_commands.shrink(other, output, tries))
     if isinstance(other, SchedulerTrace):
-        sys.exit(workload_commands.shrink(other, output, tries))
+        sys.exit(workload_commands.shrink(other, output, tries, target))
     loaded = _read(trace)
     make_target = load_target(target)
     options = Options(aspects=aspects, audit_every=1, release=installed_release())

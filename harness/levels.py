@@ -94,15 +94,17 @@ def run_scheduler(
     release: str | None,
     findings: bool,
     hang_seconds: float,
+    target: str | None,
 ) -> LevelReport:
     """The release's scheduler on generated workloads, beside prediction, laws and memory."""
     from harness import workload_job
     from harness.findings import load
-    from harness.targets.scheduler import Scheduler, prepare
+    from harness.targets.loader import load_scheduler
+    from harness.targets.scheduler import Scheduler
     from harness.workload_outcome import WorkloadOptions
     from harness.workload_run import MINIMA
 
-    prepare()
+    make = load_scheduler(target)
     known = Declared(load() if findings else (), release)
 
     def name_of(difference: Difference) -> str:
@@ -117,7 +119,8 @@ def run_scheduler(
             workers=workers,
             out=out,
             release=release,
-            make=Scheduler,
+            make=make,
+            control=None if make is Scheduler else Scheduler,
             options=WorkloadOptions(declared=known),
             name_of=name_of,
             hang_seconds=hang_seconds,
@@ -127,7 +130,9 @@ def run_scheduler(
     caught = f"canary caught after {data['canary_steps']} steps"
     lines = [f"{data['steps']:,} steps in {data['traces']:,} workloads, {data['seconds']} s, {caught}"]
     lines += [f"  declared: {name} {count:,}" for name, count in data["declared"].items()]
-    lines += [f"  {one['fingerprint']}  x{one['count']}  {one['trace']}" for one in data["differences"]]
+    for one in data["differences"]:
+        shared = "" if "upstream" not in one else ", upstream " + ("the same" if one["upstream"] else "agrees")
+        lines.append(f"  {one['fingerprint']}  x{one['count']}{shared}  {one['trace']}")
     said = "\n".join([*lines, _verdict(report.verdict, report.reasons)])
     return LevelReport(report.verdict, data, said, MINIMA)
 

@@ -114,10 +114,18 @@ class Predicted:
             self.other("state", "S11", name, ours, theirs)
 
     def other(
-        self, aspect: str, rule: str, sign: str, expected: str, observed: str, tags: tuple[str, ...] = ()
+        self,
+        aspect: str,
+        rule: str,
+        sign: str,
+        expected: str,
+        observed: str,
+        tags: tuple[str, ...] = (),
+        detail: str = "",
     ) -> NoReturn:
         """The scheduler went another way: the trace cannot go on."""
-        self.differences.differ(self.differences.difference(aspect, rule, sign, expected, observed, tags=tags))
+        difference = self.differences.difference(aspect, rule, sign, expected, observed, detail, tags)
+        self.differences.differ(difference)
         raise Over
 
     def _cut(self, asked: Call | None) -> tuple[str, ...]:
@@ -163,7 +171,8 @@ class Predicted:
                 if isinstance(ours, int) and attribute.name != "request":
                     sign = "more" if theirs > ours else "less"
                 shown = "nothing" if asked is None else _show(asked)
-                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, self._cut(asked))
+                why = str(self.scheduler.reason(call)) if attribute.name == "new" else ""
+                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, self._cut(asked), why)
 
     def _looked(self, request: Request) -> tuple[int, int]:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""

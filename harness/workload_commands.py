@@ -12,32 +12,49 @@ from harness.findings import Declared
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
 from harness.workloads import run_workload
-from oracle.workload import SchedulerTrace
+from oracle.scheduler_party import OracleScheduler
+from oracle.workload import SchedulerSetting, SchedulerTarget, SchedulerTrace
 
 
-def replay(trace: SchedulerTrace, declared: Declared) -> int:
-    """Run one workload on the real scheduler beside the oracles; print the table."""
-    from harness.targets.scheduler import Scheduler, prepare
+def replay(trace: SchedulerTrace, declared: Declared, target: str | None) -> int:
+    """Run one workload on the real scheduler, or on `target`, beside the oracles; print the table."""
+    from harness.targets.loader import load_scheduler
 
-    prepare()
-    outcome = run_workload(trace, Scheduler, WorkloadOptions(declared=declared, keep_entries=True))
+    make = load_scheduler(target)
+    outcome = run_workload(trace, make, WorkloadOptions(declared=declared, keep_entries=True))
     click.echo(workload_table.text(outcome), nl=False)
     for difference in outcome.declared:
         finding = declared.explain(difference)
         click.echo(f"declared as {finding.name}" if finding else "not declared")
+    if not outcome.differences and not outcome.declared:
+        click.echo("agreed")
     return 1 if outcome.differences else 0
 
 
-def shrink(trace: SchedulerTrace, output: Path | None, tries: int) -> int:
-    """Make a failing workload minimal."""
-    from harness.targets.scheduler import Scheduler, prepare
+def explain(trace: SchedulerTrace) -> None:
+    """Print what the oracle alone makes of the workload: the table, and the terms of every ask."""
+    parties: list[OracleScheduler] = []
 
-    prepare()
-    outcome = run_workload(trace, Scheduler, WorkloadOptions())
+    def make(setting: SchedulerSetting) -> SchedulerTarget:
+        parties.append(OracleScheduler(setting))
+        return parties[-1]
+
+    outcome = run_workload(trace, make, WorkloadOptions(keep_entries=True, predict=False))
+    click.echo(workload_table.text(outcome), nl=False)
+    for line in workload_table.terms(trace.setting, parties[-1].reasons):
+        click.echo(line)
+
+
+def shrink(trace: SchedulerTrace, output: Path | None, tries: int, target: str | None) -> int:
+    """Make a failing workload minimal."""
+    from harness.targets.loader import load_scheduler
+
+    make = load_scheduler(target)
+    outcome = run_workload(trace, make, WorkloadOptions())
     if not outcome.differences:
         console(stderr=True).print("the workload shows no difference: nothing to shrink")
         return 0
-    small = shrink_workload(trace, outcome.differences[0], Scheduler, max_tries=tries)
+    small = shrink_workload(trace, outcome.differences[0], make, max_tries=tries)
     text = tracefile.dumps(small.trace)
     if output is None:
         click.echo(text, nl=False)

@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 
 from harness import tracefile
 from harness.forks import in_a_fork
+from harness.shrink import same_defect
 from harness.verdict import AGREED, folder_name, judge
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
 from harness.workload_report import write
@@ -45,6 +46,8 @@ class WorkloadJob:
     options: WorkloadOptions
     name_of: Callable[[Difference], str]
     hang_seconds: float
+    control: MakeScheduler | None = None
+    """Upstream's, where another target is run."""
 
 
 @define
@@ -59,6 +62,8 @@ class WorkloadReport:
     canary_ended: str = ""
     """How the canary's process ended, when the target did not let it finish."""
     differences: list[tuple[Shrunk, int, Path]] = field(factory=list)
+    shared: dict[str, bool] = field(factory=dict)
+    """Of each shrunk difference whether upstream shows it on the same workload."""
     verdict: str = AGREED
     reasons: list[str] = field(factory=list)
 
@@ -89,6 +94,7 @@ class WorkloadReport:
                     "minimal": shrunk.minimal,
                     "count": count,
                     "trace": str(folder / "trace.json"),
+                    **self._upstream(shrunk),
                 }
                 for shrunk, count, folder in self.differences
             ],
@@ -96,6 +102,10 @@ class WorkloadReport:
             "reach": {name: total.reach[name] for name in MINIMA},
             "missed": total.missed(),
         }
+
+    def _upstream(self, shrunk: Shrunk) -> dict[str, bool]:
+        name = shrunk.difference.fingerprint
+        return {"upstream": self.shared[name]} if name in self.shared else {}
 
 
 def _shard(job: WorkloadJob, number: int) -> WorkloadShard:
@@ -178,6 +188,15 @@ def _shrink_all(report: WorkloadReport) -> None:
         if shrunk.difference.rule != "process":
             write_workload_page(folder, shrunk.trace, job.make, job.options)
         report.differences.append((shrunk, count, folder))
+        if job.control is not None:
+            report.shared[final] = _shows(job, shrunk, job.control)
+
+
+def _shows(job: WorkloadJob, shrunk: Shrunk, control: MakeScheduler) -> bool:
+    """Whether upstream shows the defect on the same workload."""
+    plain = evolve(job.options, declared=lambda difference: False)
+    found, ended = in_a_fork(lambda: run_workload(shrunk.trace, control, plain).differences, job.hang_seconds)
+    return bool(ended) or any(same_defect(shrunk.difference, one) for one in found)
 
 
 def _shrink(job: WorkloadJob, found: Found) -> Shrunk:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harness.compare import show_row
 from harness.workload_outcome import Entry, WorkloadOutcome
+from oracle.breakdown import Breakdown
 from oracle.trace import GRANTED
-from oracle.workload import FREE, SchedulerOperation, SchedulerTrace, Step, Submit
+from oracle.workload import FREE, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
 
 HEAD = ("step", "operation", "request", "tokens", "drafts", "asked", "blocks", "left", "free", "then")
 
@@ -89,3 +90,14 @@ def text(outcome: WorkloadOutcome) -> str:
         shown += ["", f"{difference.fingerprint}: expected {difference.expected}, got {difference.observed}"]
         shown += [f"  {line}" for line in difference.detail.splitlines()]
     return "\n".join(shown) + "\n"
+
+
+def terms(setting: SchedulerSetting, reasons: list[list[tuple[int, str, list[Breakdown]]]]) -> list[str]:
+    """Of each step and each ask the terms of its tokens, and of each group's columns (or of what the gate counts)."""
+    lines: list[str] = []
+    for number, asks in enumerate(reasons):
+        for request, why, (part, *groups) in asks:
+            lines += ["", f"step {number}, request {request}{': ' + why if why else ''}", f"  new = {part}"]
+            for group, reason in zip(setting.groups, groups, strict=True):
+                lines.append(f"  {group.kind}: {reason}")
+    return lines

@@ -21,6 +21,7 @@ from oracle.memory import Violation
 from oracle.scheduler_laws import Known, SchedulerLaws
 from oracle.trace import Difference
 from oracle.workload import (
+    STOP,
     UNPAUSED,
     Abort,
     Delivered,
@@ -36,8 +37,8 @@ from oracle.workload import (
     check_workload,
 )
 
-#: a token that stops a request; what is sampled otherwise counts from FIRST_TOKEN
-STOP, FIRST_TOKEN, TOKENS = 120, 2, 100
+#: what is sampled counts from FIRST_TOKEN, but for STOP
+FIRST_TOKEN, TOKENS = 2, 100
 #: how often the state of the requests is looked at, and that of the waiting ones too (operations): the asks of the next
 #: step show most of it
 STATES_EVERY, EVERYTHING_EVERY = 3, 9

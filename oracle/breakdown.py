@@ -64,6 +64,13 @@ def _sequence(t: dict[str, int]) -> int:
 _ATTENTION = "ceil(min(computed + new + lookahead, max_model_len) / tokens_per_column) + speculative_blocks"
 _SEQUENCE = "ceil(min(tokens, max_model_len) / tokens_per_column) + speculative_blocks"
 
+
+def _part(t: dict[str, int]) -> int:
+    part = t["known"] + t["drafts"] + t["placeholders"] - t["computed"] + t["padding"]
+    part = min(part, t["room"], t["max_model_len"] - 1 - t["computed"])
+    return (min(part, t["threshold"]) if t["threshold"] else part) - t["cut"]
+
+
 FORMULAS: dict[str, Formula] = {
     f.name: f
     for f in (
@@ -82,6 +89,12 @@ FORMULAS: dict[str, Formula] = {
             "A39 cross-attention to take",
             "max(0, ceil(encoder / tokens_per_column) - held)",
             lambda t: max(0, ceil_div(t["encoder"], t["tokens_per_column"]) - t["held"]),
+        ),
+        Formula(
+            "S3 part of a request",
+            "min(known + drafts + placeholders - computed + padding, threshold if set, room, "
+            "max_model_len - 1 - computed) - cut",
+            _part,
         ),
         Formula("A38 ring", "1 block", lambda t: t["block"]),
         Formula("A38 ring to take", "1 - held", lambda t: max(0, 1 - t["held"])),

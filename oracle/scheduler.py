@@ -13,12 +13,13 @@ from typing import Any
 
 from attrs import evolve
 
+from oracle.breakdown import Breakdown, formula
 from oracle.chunks import Chunks, chunks_of
 from oracle.methods import draft_counts, method, takes_counts
 from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_step import NextStep
-from oracle.trace import GRANTED
+from oracle.trace import GRANTED, Call
 from oracle.workload import PAUSED_ALL, RUNNING, UNPAUSED, Planned, SchedulerSetting
 
 
@@ -49,14 +50,15 @@ class Scheduler(Queues):
             self.chunks = Chunks(setting.align_size, most, drop, facts.hash_lookahead)
         #: what the chunk rule saw in this step of each request: computed tokens, most tokens
         self.cuts: dict[int, tuple[Request, int, int]] = {}
+        self.step, self.cap = NextStep(self), 0
         self.executed, self.last_prefill, self.bound = 0, -self.interval, False
 
     def schedule(self) -> Planned:
         """One step: S1 to S11, S15, S30. What it returns is still to be given its zero list."""
-        step = NextStep(self)
+        self.step = step = NextStep(self)
         self.cuts.clear()
         held = self._held()
-        threshold = self._threshold()
+        self.cap = threshold = self._threshold()
         self._running_pass(step, held, threshold)
         if not step.victims and self.paused != PAUSED_ALL:
             self._admission_pass(step, held, threshold)
@@ -220,6 +222,23 @@ class Scheduler(Queues):
         tokens = [(request.id, new) for request, new in step.tokens.items()]
         drafts = {request.id: count for request, count in step.drafts.items()}
         self.flights.append(InFlight(tokens, drafts, step.skip_drafts()))
+
+    def reason(self, call: Call) -> Breakdown:
+        """Why the request that asks in this step asks for so many tokens (S3, S9, S21, S22, S41)."""
+        request = self.requests[call.request]
+        terms = {
+            "known": request.n,
+            "drafts": request.spec,
+            "placeholders": request.ph,
+            "computed": call.computed,
+            "padding": self.drafts if call.waiting and call.new > request.n - call.computed else 0,
+            "threshold": self.cap,
+            "room": self.step.room(),
+            "max_model_len": self.limit,
+            "cut": 0,
+        }
+        part = formula("S3 part of a request")
+        return part.of(**terms | {"cut": part.of(**terms).value - call.new})
 
     def proposals(self, scheduled: int) -> int:
         """S24: drafts of the next step, by the number of requests in this one where there is a table."""

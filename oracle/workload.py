@@ -21,6 +21,8 @@ from oracle.setting import Setting
 from oracle.trace import Call, Difference, Observation, Rows
 
 FCFS, PRIORITY = "fcfs", "priority"
+#: the token that stops a request
+STOP = 120
 #: nothing is held back; no newcomer is admitted; nothing is scheduled
 UNPAUSED, PAUSED_NEW, PAUSED_ALL = "unpaused", "paused_new", "paused_all"
 

@@ -11,11 +11,15 @@ from harness.replay import MakeTarget
 from harness.targets.cached import CachingManager
 from harness.targets.compat import TargetError, import_vllm
 from harness.targets.manager import Manager
+from harness.workload_outcome import MakeScheduler
 from oracle.setting import Setting
 from oracle.trace import Target
+from oracle.workload import SchedulerSetting, SchedulerTarget
 
 #: what a Target can do
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")
+#: what a SchedulerTarget can do
+SCHEDULER_METHODS = ("submit", "schedule", "samples", "output", "abort", "reset", "pause", "situation")
 
 
 def load_target(spec: str | None) -> MakeTarget:
@@ -36,6 +40,38 @@ def load_target(spec: str | None) -> MakeTarget:
 
     def make(setting: Setting) -> Target:
         return manager_of(setting, found)
+
+    return make
+
+
+def load_scheduler(spec: str | None) -> MakeScheduler:
+    """The installed release's schedulers, or `module:Class`: a SchedulerTarget, or a class with `Scheduler`'s methods.
+
+    A subclass of `Scheduler` gets the methods of `AsyncScheduler` in front of its own where steps overlap; one of
+    `AsyncScheduler` is run where they do, and upstream's scheduler elsewhere. TargetError when it cannot be loaded.
+    """
+    from harness.targets.scheduler import Scheduler, modules, prepare
+
+    prepare()
+    if spec is None:
+        return Scheduler
+    found = _import(spec)
+    if all(callable(getattr(found, name, None)) for name in SCHEDULER_METHODS):
+        return found  # type: ignore[no-any-return]
+    if not callable(getattr(found, "update_from_output", None)) or not callable(getattr(found, "schedule", None)):
+        raise TargetError(
+            f"--target {spec} is neither a SchedulerTarget ({', '.join(SCHEDULER_METHODS)}) nor a Scheduler (schedule, "
+            "update_from_output, ...)"
+        )
+    vllm = modules()
+    plain, overlapping = found, found
+    if isinstance(found, type) and issubclass(found, vllm.overlapping):
+        plain = None
+    elif isinstance(found, type) and issubclass(found, vllm.scheduler):
+        overlapping = type(f"Async{found.__name__}", (vllm.overlapping, found), {})
+
+    def make(setting: SchedulerSetting) -> SchedulerTarget:
+        return Scheduler(setting, overlapping if setting.in_flight_depth > 1 else plain)
 
     return make
 

@@ -27,6 +27,7 @@ from oracle.workload import (
     NAME,
     PREEMPTED,
     RUNNING,
+    STOP,
     WAITING,
     Delivered,
     Event,
@@ -38,8 +39,8 @@ from oracle.workload import (
 )
 
 BLOCK_ID = attrgetter("block_id")
-#: the token that stops every request, and one that does not
-STOP, TOKEN = 120, 2
+#: a token that stops nobody
+TOKEN = 2
 NO_ROWS: Rows = ()
 
 

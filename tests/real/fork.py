@@ -1,4 +1,4 @@
-"""A small fork of vLLM's manager with two defects in its pool. docs/forks.md tells what a run makes of it."""
+"""Small forks of vLLM: a manager with two defects in its pool, a scheduler with one. docs/forks.md tells the rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from vllm.v1.core.block_pool import BlockPool  # noqa: TID253  # a fork is imported by name, after vLLM
 from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: TID253
+from vllm.v1.core.sched.scheduler import Scheduler  # noqa: TID253
 
 
 class Pool(BlockPool):
@@ -30,3 +31,12 @@ class Manager(KVCacheManager):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.block_pool.__class__ = Pool
+
+
+class Hasty(Scheduler):
+    """Upstream's scheduler, but a preempted request goes to the end of the queue."""
+
+    def _preempt_request(self, request: Any, *arguments: Any, **keywords: Any) -> None:
+        super()._preempt_request(request, *arguments, **keywords)
+        self.waiting.remove_request(request)
+        self.waiting.add_request(request)

@@ -10,7 +10,8 @@ import pytest
 from attrs import evolve
 
 from harness.findings import Declared, load
-from harness.targets.compat import installed_release
+from harness.targets.compat import TargetError, installed_release
+from harness.targets.loader import load_scheduler
 from harness.targets.scheduler import Scheduler, engine_config
 from harness.verdict import DIFFERENCES, INCONCLUSIVE
 from harness.workload_job import WorkloadJob, run
@@ -117,6 +118,23 @@ def test_stop_token_ends_a_request_whose_content_is_cached() -> None:
     assert [] == outcome.differences
     (stopped,) = [one for entry in outcome.entries for one in entry.delivered if one[2] == "stop"]
     assert (0, 120) == (stopped[0], stopped[1][-1])
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_fork_differs_where_upstream_agrees(depth: int) -> None:
+    """Ten usable blocks of 4: one request is preempted, and queues behind those that wait instead of before them."""
+    setting = evolve(SETTING, num_blocks=11, in_flight_depth=depth, method="none", num_speculative_tokens=0)
+    submits = [Submit(request=name, prompt=15, max_tokens=20) for name in range(3)]
+    trace = SchedulerTrace(setting=setting, operations=tuple(submits))
+
+    ours, theirs = (run_workload(trace, load_scheduler(spec)).differences for spec in (None, "tests.real.fork:Hasty"))
+
+    assert ([], ["S11"]) == (ours, [difference.rule for difference in theirs])
+
+
+def test_target_that_schedules_nothing_is_refused_with_a_sentence() -> None:
+    with pytest.raises(TargetError, match=r"neither a SchedulerTarget .* nor a Scheduler"):
+        load_scheduler("tests.real.fork:Pool")
 
 
 def test_workload_with_everything_agrees_and_drains() -> None:

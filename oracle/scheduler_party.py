@@ -1,0 +1,109 @@
+"""The oracle as a party of the scheduler level: its scheduler and its allocator in place of the release's.
+
+For `explain`, and to put the laws and the memory model beside the rules themselves.
+"""
+
+from __future__ import annotations
+
+from oracle.allocator import Allocator
+from oracle.breakdown import Breakdown
+from oracle.cached_allocator import CachingAllocator
+from oracle.content import Content
+from oracle.scheduler import Scheduler
+from oracle.scheduler_request import Request
+from oracle.trace import GRANTED, Call, Drained, Observation, Query, Rows
+from oracle.workload import (
+    ASK,
+    FREE,
+    LOOK,
+    NAME,
+    STOP,
+    Delivered,
+    Event,
+    Planned,
+    SchedulerSetting,
+    Situation,
+    Submit,
+)
+
+
+class OracleScheduler:
+    """What the rules do, step by step. `reasons`: of each planned step, why each ask was answered so."""
+
+    def __init__(self, setting: SchedulerSetting) -> None:
+        self.names = CachingAllocator(setting) if setting.enable_caching else None
+        self.allocator = self.names or Allocator(setting)
+        self.scheduler = Scheduler(setting, self._ask, self._free, self._look, self._name)
+        self.events: list[Event] = []
+        self.held: dict[int, Rows] = {}
+        self.sampling: dict[int, bool] = {}
+        self.reasons: list[list[tuple[int, str, list[Breakdown]]]] = []
+
+    def _ask(self, call: Call) -> Observation:
+        before = self.held.get(call.request, self.allocator.nothing)
+        seen = self.allocator.extend(call)
+        refused = seen.outcome != GRANTED
+        why = f"refused by the {self.allocator.refused_by}, {self.allocator.short} blocks short" if refused else ""
+        count = self.allocator.gate_reasons if refused and call.full_sequence_must_fit else self.allocator.reasons
+        self.reasons[-1].append((call.request, why, [self.scheduler.reason(call), *count(call, before)]))
+        self.held[call.request] = seen.rows
+        self.events.append(Event(ASK, call.request, call, seen, seen.free))
+        return seen
+
+    def _free(self, name: int) -> None:
+        self.held.pop(name, None)
+        self.events.append(Event(FREE, name, None, None, self.allocator.release(name, False).free))
+
+    def _look(self, request: Request) -> tuple[int, int]:
+        assert self.names is not None
+        assert request.content is not None
+        hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1))
+        self.events.append(Event(LOOK, request.id, None, None, 0, hit.tokens, hit.junction))
+        return hit.tokens, hit.junction
+
+    def _name(self, request: Request, call: Call, tokens: int) -> None:
+        assert self.names is not None
+        self.names.publish(call, tokens)
+        self.events.append(Event(NAME, request.id, None, None, 0, tokens))
+
+    def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
+        self.scheduler.submit(operation, arrival, content)
+
+    def schedule(self) -> Planned:
+        self.events = []
+        self.reasons.append([])
+        if self.names is not None:
+            self.names.step_starts()
+        planned = self.scheduler.schedule()
+        drained = self.allocator.new_step()
+        planned.zeroed = drained.new[0]
+        if isinstance(drained, Drained):
+            planned.copies = drained.copies
+        self.sampling = {name: not self.scheduler.requests[name].chunk for name, _ in planned.tokens}
+        return planned
+
+    def samples(self) -> dict[int, bool]:
+        return self.sampling
+
+    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
+        self.events = []
+        return self.scheduler.output(returned, STOP, proposed)
+
+    def abort(self, request: int) -> bool:
+        self.events = []
+        self.scheduler.abort(request)
+        return True
+
+    def reset(self, running: bool) -> bool:
+        self.events = []
+        self.scheduler.reset(running)
+        return self.names is None or self.names.reset().outcome == str(True)
+
+    def pause(self, state: str) -> None:
+        self.scheduler.paused = state
+
+    def situation(self, everything: bool) -> Situation:
+        return self.scheduler.situation(self.allocator.pool.free, everything)
+
+    def rows(self, request: int) -> Rows:
+        return self.held.get(request, self.allocator.nothing)
