@@ -6,6 +6,10 @@ import pytest
 
 from oracle.breakdown import FORMULAS, formula
 
+PART = {
+    "known": 10, "drafts": 0, "placeholders": 0, "computed": 2, "padding": 0, "threshold": 0, "room": 16,
+    "max_model_len": 40, "cut": 0,
+}  # fmt: skip
 COLUMNS = {"max_model_len": 64, "tokens_per_column": 4, "speculative_blocks": 0, "held": 0}
 
 
@@ -23,6 +27,9 @@ def columns(**terms):
         ("A39 cross-attention columns", {"encoder": 9, "tokens_per_column": 4, "held": 0}, 3),
         ("A39 cross-attention to take", {"encoder": 9, "tokens_per_column": 4, "held": 2}, 1),
         ("A39 cross-attention to take", {"encoder": 0, "tokens_per_column": 4, "held": 2}, 0),
+        ("S3 part of a request", {**PART, "room": 5}, 5),
+        ("S3 part of a request", {**PART, "threshold": 3, "cut": 1}, 2),
+        ("S3 part of a request", {**PART, "max_model_len": 11, "drafts": 4, "computed": 9}, 1),
         ("A38 ring", {"block": 1}, 1),
         ("A38 ring to take", {"held": 1}, 0),
         ("A13 gate, no cap", {**COLUMNS, "tokens": 24, "dead": 2, "held": 3}, 3),
@@ -39,7 +46,7 @@ def test_what_a_formula_comes_to(name, terms, value):
 
 def test_every_formula_has_an_example():
     """Those above are all that there are."""
-    shown = {mark.args[1][n][0] for mark in test_what_a_formula_comes_to.pytestmark for n in range(14)}
+    shown = {example[0] for mark in test_what_a_formula_comes_to.pytestmark for example in mark.args[1]}
 
     assert set(FORMULAS) == shown
 
