@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness import __version__, findings, tracefile, warmup_commands, workload_commands
+from harness import __version__, findings, record_commands, tracefile, warmup_commands, workload_commands
 from harness.console import console, progress, show_report
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
 from harness.options import Duration, Words, aspects_option, release_option, target_option, trace_argument
+from harness.recording import is_recording
 from harness.release_commands import bisect_command, gate_command, releases_group
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
@@ -227,6 +228,8 @@ def replay(trace: Path, target: str | None, aspects: frozenset[str]) -> None:
     from harness.targets.loader import load_target
 
     declared = findings.Declared(findings.load(), installed_release())
+    if is_recording(trace):
+        sys.exit(record_commands.replay(trace, aspects, declared))
     other = _read_other(trace)
     if other is not None and not isinstance(other, SchedulerTrace):
         load_target(target)
@@ -282,6 +285,9 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
     from harness.shrink import shrink
     from harness.targets.loader import load_target
 
+    if is_recording(trace):
+        plain = Options(aspects=aspects, audit_every=1)
+        sys.exit(record_commands.shrink(trace, load_target(target), plain, output, tries))
     other = _read_other(trace)
     if isinstance(other, WarmupTrace):
         sys.exit(warmup_commands.shrink(other, output, tries))
@@ -315,6 +321,7 @@ cli.add_command(gate_command)
 cli.add_command(releases_group)
 cli.add_command(score_command)
 cli.add_command(show_command)
+cli.add_command(record_commands.watch_command)
 
 
 @cli.command("canary")

@@ -14,6 +14,8 @@ from harness import findings, tracefile
 from harness.console import console
 from harness.engine import RunResult
 from harness.options import release_option, target_option, trace_argument
+from harness.record_commands import as_trace
+from harness.recording import is_recording
 from harness.targets.compat import installed_release
 from harness.worker import is_journal, read_journal
 
@@ -63,6 +65,13 @@ def write_summary(
     tracefile.write_text(page, summary_page(summary_of(data, page, least, samples, findings.load())))
 
 
+def _load(path: Path) -> tracefile.AnyTrace:
+    """A trace file, a worker's journal, or the operations of a recording."""
+    if is_recording(path):
+        return as_trace(path)
+    return read_journal(path).trace() if is_journal(path) else tracefile.read_any(path)
+
+
 @click.command("show")
 @trace_argument
 @release_option
@@ -73,7 +82,7 @@ def show_command(trace: Path, target: str | None, out: Path | None) -> None:
     from harness.page.of_trace import film_of
     from harness.page.render import film_page
 
-    loaded = read_journal(trace).trace() if is_journal(trace) else tracefile.read_any(trace)
+    loaded = _load(trace)
     installed = installed_release()
     film = film_of(loaded, installed, target, findings.Declared(findings.load(), installed))
     path = out or Path(trace.with_suffix(".html").name)

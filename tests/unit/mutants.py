@@ -28,6 +28,13 @@ class NoLookahead(Allocator):
         return super().extend(evolve(call, lookahead=0), gate, test)
 
 
+class NoSecondBlock(Allocator):
+    """Takes nothing for the first token behind two full blocks of 4."""
+
+    def extend(self, call: Call, gate: bool = True, test: bool = True) -> Observation:
+        return super().extend(evolve(call, computed=7) if call.computed == 8 else call, gate, test)
+
+
 class Refuses(Allocator):
     """Refuses every call: whatever is drawn, it differs."""
 

@@ -1,0 +1,233 @@
+"""The release's engine core with a model-free worker, recorded: what is sound agrees, what is planted is found."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.recorded import Judged
+from harness.recorded_shrink import shrink_recording
+from harness.recording import recordings
+from harness.replay import Options
+from harness.targets import compat
+from oracle.groups import SlidingWindow
+from tests.recorded.settings import FULL, setting
+
+if compat.installed_release() is None:
+    pytest.skip("vLLM is not installed: nothing to record", allow_module_level=True)
+
+from harness.targets.live_recording import recorded_engine
+from harness.targets.loader import load_target
+
+ROOT = Path(__file__).parents[2]
+WINDOW = SlidingWindow(block_size=16, window=64)
+
+
+def run(engine, requests, limit=60, longest=120, shared=0, steps=4000):
+    """Submit and step to the end; the number of steps."""
+    coins = random.Random(1)
+    common = [coins.randrange(2, 119) for _ in range(shared)]
+    for number in range(requests):
+        own = [coins.randrange(2, 119) for _ in range(coins.randrange(5, longest))]
+        engine.submit(f"r{number}", common[: coins.randrange(shared + 1)] + own, limit)
+    done = 0
+    while engine.busy and done < steps:
+        engine.step()
+        done += 1
+    return done
+
+
+def judge(folder):
+    [found] = recordings(Path(folder))
+    judged = Judged(found.head, Options())
+    for line in found.lines():
+        judged.feed(line)
+    return judged
+
+
+SETTINGS = {
+    "plain": {},
+    "preemption": {"num_blocks": 120},
+    "drafts": {"method": "ngram", "num_speculative_tokens": 3, "num_blocks": 120},
+    "lookahead": {"method": "draft_model", "num_speculative_tokens": 3, "num_blocks": 150},
+    "window": {"groups": (FULL, WINDOW), "num_blocks": 250},
+    "overlap": {"in_flight_depth": 2, "num_blocks": 120},
+    "overlap and drafts": {"in_flight_depth": 2, "method": "draft_model", "num_speculative_tokens": 2},
+    "caching": {"enable_caching": True, "num_blocks": 120},
+    "caching and window": {"enable_caching": True, "groups": (FULL, WINDOW), "num_blocks": 250},
+    "caching and overlap": {"enable_caching": True, "in_flight_depth": 2, "num_blocks": 120},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_sound_engine_agrees(tmp_path, name):
+    given = setting(**SETTINGS[name])
+    engine, _ = recorded_engine(given, str(tmp_path))
+    steps = run(engine, 50, shared=100 if given.enable_caching else 0)
+    judged = judge(tmp_path)
+    reach = judged.replay.reach.counts
+
+    assert ("", None) == (judged.parted, judged.difference)
+    assert steps == judged.steps
+    assert reach["granted"] > 1000
+    if name == "preemption":
+        assert reach["preempted"] > 5
+    if given.enable_caching:
+        assert reach["hit"] > 20
+    if given.num_speculative_tokens:
+        assert reach["draft accepted"] > 100
+
+
+def test_no_prompt_is_in_it(tmp_path):
+    """Token ids as no other number is, a salt, names of requests."""
+    engine, _ = recorded_engine(setting(enable_caching=True), str(tmp_path))
+    tokens = [700_000_000 + number * 7919 for number in range(120)]
+    for number in range(4):
+        engine.submit(f"chat-of-alice-{number}", tokens[: 100 + number], 20, cache_salt="pepper")
+    while engine.busy:
+        engine.step()
+    text = "".join(path.read_text() for path in tmp_path.glob("*.jsonl"))
+    hashes = [request for request in ("alice", "pepper", str(tmp_path)) if request in text]
+
+    assert not hashes
+    assert not {str(token) for token in tokens} & set(re.findall(r"\d+", text))
+
+
+def test_a_planted_defect_is_found_and_shrunk(tmp_path):
+    """2,000 steps of 50 requests; the defect shows once a request has 200 computed tokens, in a few operations."""
+    from tests.recorded.planted import ForgetsLookahead
+
+    given = setting(method="draft_model", num_speculative_tokens=3, max_num_seqs=2)
+    engine, _ = recorded_engine(given, str(tmp_path), manager_class=ForgetsLookahead)
+    coins = random.Random(1)
+    for number in range(50):
+        limit = 180 if number < 48 else 240
+        engine.submit(f"r{number}", [coins.randrange(2, 119) for _ in range(coins.randrange(5, 12))], limit)
+    steps = 0
+    while engine.busy:
+        engine.step()
+        steps += 1
+    judged = judge(tmp_path)
+    start = time.monotonic()
+    target = load_target("tests.recorded.planted:ForgetsLookahead")
+    small = shrink_recording(judged, target, Options(audit_every=1), 3000)
+
+    assert steps >= 2000
+    assert "A19" == judged.difference.rule
+    assert small is not None
+    assert len(small.trace.operations) <= 6
+    assert "A19" == small.difference.rule
+    assert time.monotonic() - start < 300
+
+
+def test_a_sound_target_does_not_show_it(tmp_path):
+    """What only the recorded process had is not made up."""
+    from tests.recorded.planted import ForgetsLookahead
+
+    given = setting(method="draft_model", num_speculative_tokens=3, max_num_seqs=2)
+    engine, _ = recorded_engine(given, str(tmp_path), manager_class=ForgetsLookahead)
+    engine.submit("r0", [5] * 10, 240)
+    while engine.busy:
+        engine.step()
+    judged = judge(tmp_path)
+
+    assert judged.difference is not None
+    assert shrink_recording(judged, load_target(None), Options(audit_every=1), 100) is None
+
+
+def test_a_fault_of_the_recorder_is_logged_once(tmp_path, caplog):
+    engine, recorder = recorded_engine(setting(), str(tmp_path))
+    recorder.key = recorder.parts = None
+    with caplog.at_level(logging.WARNING, logger="slotcheck"):
+        steps = run(engine, 5, limit=20)
+
+    assert steps >= 20
+    assert 1 == sum("stops recording" in one.message for one in caplog.records)
+
+
+def test_nothing_is_recorded_unless_asked_for(monkeypatch):
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from harness.targets import recorder
+
+    monkeypatch.delenv("SLOTCHECK_RECORD", raising=False)
+    before = Scheduler.__init__
+    recorder.register()
+
+    assert Scheduler.__init__ is before
+
+
+def test_parts_are_closed_by_size_and_the_oldest_go(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLOTCHECK_RECORD_MB", "0.004")
+    monkeypatch.setenv("SLOTCHECK_RECORD_PARTS", "3")
+    engine, _ = recorded_engine(setting(), str(tmp_path))
+    run(engine, 50)
+    parts = sorted(tmp_path.glob("*.jsonl"))
+
+    assert 3 == len(parts)
+    assert "were dropped" in judge(tmp_path).parted
+
+
+def test_parts_that_are_all_there_are_judged(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLOTCHECK_RECORD_MB", "0.01")
+    engine, _ = recorded_engine(setting(), str(tmp_path))
+    steps = run(engine, 50)
+    judged = judge(tmp_path)
+
+    assert len(list(tmp_path.glob("*.jsonl"))) > 2
+    assert (steps, "", None) == (judged.steps, judged.parted, judged.difference)
+
+
+def test_a_recording_of_a_process_that_died_is_read(tmp_path):
+    """The manager raises in the middle of a step: its asks are in the file."""
+
+    def dies(**named):
+        raise RuntimeError("out of luck")
+
+    engine, _ = recorded_engine(setting(), str(tmp_path))
+    engine.submit("r0", [5] * 20, 50)
+    for _ in range(5):
+        engine.step()
+    engine.core.scheduler.kv_cache_manager.coordinator.get_num_blocks_to_allocate = dies
+    with pytest.raises(RuntimeError, match="out of luck"):
+        engine.step()
+    judged = judge(tmp_path)
+
+    assert "error:RuntimeError" == judged.difference.observed
+    assert 5 == judged.steps
+
+
+@pytest.mark.slow
+def test_the_plugin_is_found_in_a_process_of_its_own(tmp_path):
+    """The engine core is started by vLLM's client and loads the plugin by its entry point."""
+    (tmp_path / "slotcheck-0.dist-info").mkdir()
+    (tmp_path / "slotcheck-0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: slotcheck\nVersion: 0\n")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [(group, plugins)] = [(name, found) for name, found in project["entry-points"].items() if name.startswith("vllm")]
+    lines = [f"[{group}]", *[f"{name} = {place}" for name, place in plugins.items()]]
+    (tmp_path / "slotcheck-0.dist-info" / "entry_points.txt").write_text("\n".join(lines))
+    folder = tmp_path / "recorded"
+    given = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "SLOTCHECK_RECORD": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.recorded.own_process"],
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    judged = judge(folder)
+
+    assert done.stdout.endswith("done\n"), done.stderr[-2000:]
+    assert ("", None) == (judged.parted, judged.difference)
+    assert judged.replay.reach.counts["granted"] > 1000
+    assert judged.head.process != os.getpid()
