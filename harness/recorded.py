@@ -163,7 +163,13 @@ class RecordedPrefixes(Prefixes):
         self.coming: list[int] = []
 
     def begin(
-        self, forks: tuple[int, ...] = (), salt: int = 0, adapter: int = 0, items: tuple[Item, ...] = ()
+        self,
+        forks: tuple[int, ...] = (),
+        salt: int = 0,
+        adapter: int = 0,
+        items: tuple[Item, ...] = (),
+        embeds: int = 0,
+        prompt: int = 0,
     ) -> Content:
         content = Content((), 0, 0, (), [0])
         self.tell(content, self.coming)
