@@ -140,6 +140,12 @@ class Playback:
     def reset(self) -> Observation:
         raise PartedError("reset_prefix_cache is not judged in a recording")
 
+    def pin(self, blocks: Row) -> Observation:
+        raise PartedError("a pin is not judged in a recording")
+
+    def unpin(self, watched: bool) -> Observation:
+        raise PartedError("the end of a pin is not judged in a recording")
+
     def return_copies(self) -> Observation:
         return Observation(DONE, self.nothing, self.nothing, self.free)
 
