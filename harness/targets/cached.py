@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.targets import compat
 from harness.targets.manager import BLOCK_ID, Manager, StubRequest
+from harness.targets.visits import lacking, visits_of
 from oracle.content import Content, item_length
 from oracle.setting import Setting
 from oracle.trace import DONE, Call, Drained, Event, Hit, Name, NamedAudit, Observation, Query, Row
@@ -55,6 +56,7 @@ class CachingManager(Manager):
         self.hasher = compat.block_hasher(setting)
         self.group_of, self.hash_of = compat.hash_parts()
         self.hash_size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
+        self.kinds = [group.kind for group in setting.groups]
         self.nodes: dict[Any, int] = {}
         self.found: dict[int, Any] = {}
         self.defers = setting.defers_copies
@@ -107,19 +109,21 @@ class CachingManager(Manager):
         return Hit(tokens, junction, tuple([tuple(map(BLOCK_ID, group)) for group in blocks.blocks]), any(diverged))
 
     def explain(self, query: Query) -> str:
-        """What each group has by itself under the same bound, and the row that the common hit gives it."""
+        """The visits of the release's lookup, a line each: groups, bound, drop, hit, and which names are lacking."""
         stub = CachedRequest("nobody", query.content)
+        stub.skip_reading_prefix_cache = query.skip
         self._know(stub, query.tokens)
-        coordinator = self.manager.coordinator
-        alone = getattr(coordinator, "find_longest_cache_hit_per_group", None)
-        rows = [list(map(BLOCK_ID, row)) for row in self.manager.get_computed_blocks(stub, query.bound)[0].blocks]
-        if alone is None:
-            return "\n".join(f"group {group}: row {row}" for group, row in enumerate(rows))
-        _, hits = alone(stub.block_hashes, query.bound)
-        return "\n".join(
-            f"group {group}: alone {hit} under {query.bound}, row of the common hit {row}"
-            for group, (hit, row) in enumerate(zip(hits, rows, strict=True))
-        )
+        look = self.manager.get_computed_blocks_for_connector if query.apart else self.manager.get_computed_blocks
+        with visits_of(self.manager.coordinator) as visits:
+            look(stub, query.bound)
+        sizes = [single.block_size for single in self.manager.coordinator.single_type_managers]
+        lines = []
+        for visit in visits:
+            kinds = ", ".join(f"group {group} {self.kinds[group]}" for group in visit.groups)
+            drop = ", drops its last unit" if visit.drops else ""
+            lacks = lacking(self.pool, visit, stub.block_hashes, self.hash_size, sizes[visit.groups[0]])
+            lines.append(f"{kinds}: at most {visit.bound}{drop}: {visit.hit}, {lacks}")
+        return "\n".join(lines)
 
     def cut(self, request: int, tokens: int) -> None:
         self.found[request] = self.manager.truncate_computed_blocks(self.found[request], tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.replay import Options, new_replay, run_operations, run_trace
+from harness.targets.cached import CachingManager
 from harness.targets.loader import manager_of
 from oracle.groups import ChunkedLocal, CircularBuffer, FullAttention, Mamba, SlidingWindow
 from oracle.setting import Setting
@@ -181,3 +182,33 @@ def test_a_hit_for_a_connector():
     ]
 
     assert [(0, 0), (8, 3)] == [(entry.call.local, entry.call.external) for entry in entries]
+
+
+class _Forgetful(CachingManager):
+    """A manager that does not find block 6."""
+
+    def __init__(self, setting):
+        super().__init__(setting)
+        find = self.pool.get_cached_block
+
+        def finds(name, groups):
+            found = find(name, groups)
+            return found if found and 6 not in [block.block_id for block in found] else None
+
+        self.pool.get_cached_block = finds
+
+
+def test_a_hit_difference_shows_both_lookups():
+    """Group by group: under which bound each was looked up, what it found, and which names were lacking."""
+    built = setting(FULL, SlidingWindow(block_size=4, window=5))
+    operations = (*computed(13), Extend(request=1, new=13, prompt=13, forks=(11,)))
+    [found] = run_trace(Trace(setting=built, operations=operations), _Forgetful, BOTH).differences
+
+    assert [
+        "expected:",
+        "group 0 full_attention: at most 12: 8, no copy of 12",
+        "group 1 sliding_window: at most 8: 8, window of columns 1..1",
+        "observed:",
+        "group 0 full_attention: at most 12: 8, no copy of 12",
+        "group 1 sliding_window: at most 8: 4, no copy of 8",
+    ] == found.detail.split("\n")
