@@ -1,7 +1,6 @@
-"""Laws of prefix caching that need no model: what a longer prefix, another tail, more groups must not change.
+"""Laws of prefix caching that need no model: the release keeps them, and each is seen broken by a planted defect.
 
-Each example caches one prompt on the real manager alone and looks up others. Where the release breaks a law by its
-choice of what to keep, the test says which, and that generated prompts find it.
+Where the release breaks a law by its choice of what to keep, the test says which, and that generated prompts find it.
 """
 
 from __future__ import annotations
@@ -9,95 +8,141 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.replay import Options, new_replay
 from harness.targets.loader import manager_of
-from oracle.groups import FullAttention, Group, Mamba, SlidingWindow
+from oracle.cached_allocator import CachingAllocator
+from oracle.groups import FullAttention, SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import Extend, Query, Release, Settle
+from oracle.trace import Hit
+from tests.differential.caching_laws import LAWS, Cache, Make, edited_oracle
+from tests.quality.in_the_cache import CACHE_DEFECTS
 
-LOOSE = settings(deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
-
-WINDOWS = st.builds(SlidingWindow, block_size=st.sampled_from((2, 4)), window=st.integers(2, 14))
-HYBRIDS: st.SearchStrategy[tuple[Group, ...]] = st.one_of(
-    st.tuples(st.builds(FullAttention, block_size=st.sampled_from((2, 4)))),
-    st.tuples(st.builds(FullAttention, block_size=st.sampled_from((2, 4, 8))), WINDOWS),
-    st.tuples(st.builds(FullAttention, block_size=st.just(4)), st.just(Mamba(block_size=4))),
-    st.tuples(st.builds(FullAttention, block_size=st.just(4)), WINDOWS, WINDOWS),
+LOOSE = settings(
+    deadline=None, database=None, derandomize=True, max_examples=40, suppress_health_check=list(HealthCheck)
 )
+MANY = settings(LOOSE, max_examples=400, report_multiple_bugs=False)
 
 
-class Cache:
-    """A real manager that has computed one prompt of `tokens` tokens and let it go."""
+def holds(name: str, make: Make, how: settings) -> None:
+    """Run one law; AssertionError when it is broken."""
 
-    def __init__(self, groups: tuple[Group, ...], tokens: int, **more: Any) -> None:
-        self.setting = Setting(groups=groups, num_blocks=600, max_model_len=200, enable_caching=True, **more)
-        self.replay = new_replay(self.setting, manager_of, Options(aspects=frozenset({"outcome", "hits"})))
-        chunk = Extend(request=0, new=tokens, prompt=tokens)
-        while not self.replay.ledger.requests or self.replay.ledger.requests[0].computed < tokens:
-            self.replay.step(chunk)
-            self.replay.step(Settle())
-        self.replay.step(Release(request=0))
+    @how
+    @given(data=st.data())
+    def run(data: st.DataObject) -> None:
+        LAWS[name](make, data.draw)
 
-    def hit(self, tokens: int, *forks: int) -> int:
-        """The hit of a prompt that leaves the cached one at `forks`."""
-        prefixes = self.replay.ledger.prefixes
-        content = prefixes.begin(forks)
-        prefixes.grow(content, tokens)
-        return self.replay.target.lookup(Query(-1, content, tokens, tokens - 1)).tokens
+    run()
 
 
-@LOOSE
-@given(groups=HYBRIDS, tokens=st.integers(8, 90), interval=st.sampled_from((None, 0)))
-def test_a_longer_common_prefix_never_hits_less(groups, tokens, interval):
-    """M1, M2: and a hit is never longer than what is common."""
-    sparse = any(not isinstance(group, FullAttention) for group in groups)
-    cache = Cache(groups, tokens, prefix_cache_retention_interval=interval if sparse else None)
-    hits = [cache.hit(tokens + 3, common) for common in range(1, tokens)]
-
-    assert sorted(hits) == hits
-    assert all(hit <= common for common, hit in enumerate(hits, start=1))
+@pytest.mark.parametrize("name", LAWS)
+def test_the_release_keeps(name):
+    """A law."""
+    holds(name, manager_of, LOOSE)
 
 
-@LOOSE
-@given(groups=HYBRIDS, tokens=st.integers(8, 60), common=st.integers(1, 59), tail=st.integers(1, 20))
-def test_a_longer_own_tail_never_hits_less(groups, tokens, common, tail):
-    """M3."""
-    assume(common < tokens)
-    cache = Cache(groups, tokens)
-
-    assert cache.hit(common + tail, common) <= cache.hit(common + tail + 1, common)
+def _names_outlive_their_block(target: CachingAllocator) -> None:
+    """P11: a name that has ended is still found."""
+    pool = target.pool
+    pool.forget = lambda block, told=True: pool.names.pop(block, None)  # type: ignore[method-assign]
 
 
-@LOOSE
-@given(groups=HYBRIDS, tokens=st.integers(8, 60), common=st.integers(1, 59))
-def test_a_second_group_of_the_same_spec_changes_nothing(groups, tokens, common):
-    """M6."""
-    assume(common < tokens and len(groups) > 1)
-
-    assert Cache(groups, tokens).hit(tokens, common) == Cache((*groups, groups[-1]), tokens).hit(tokens, common)
+def _salt_is_dropped(target: CachingAllocator) -> None:
+    """P2: whoever has a salt finds nothing."""
+    _hits(target, lambda query, hit: 0 if query.content.salt else hit)
 
 
-@LOOSE
-@given(groups=HYBRIDS, tokens=st.integers(8, 60), salt=st.integers(1, 3))
-def test_renaming_changes_nothing(groups, tokens, salt):
-    """M13: another sequence of tokens is cached and found as the first one is."""
-    plain, renamed = Cache(groups, tokens), Cache(groups, tokens)
-    renamed.replay.step(Extend(request=1, new=tokens, prompt=tokens, salt=salt))
-
-    assert plain.hit(tokens) == renamed.hit(tokens)
+def _wide_windows_find_more(target: CachingAllocator) -> None:
+    """P18: the window's need is taken from its complement."""
+    for one in target.finder.classes:
+        if isinstance(one.kind, SlidingWindow):
+            one.kind = evolve(one.kind, window=max(2, 16 - one.kind.window))
 
 
-@LOOSE
-@given(groups=HYBRIDS, tokens=st.integers(8, 90))
-def test_a_resend_hits_as_with_dense_retention(groups, tokens):
-    """P32: sparser retention keeps what a resend needs."""
-    assume(any(not isinstance(group, FullAttention) for group in groups))
-    dense, sparse = (Cache(groups, tokens, prefix_cache_retention_interval=interval) for interval in (None, 0))
+def _two_groups_find_nothing(target: CachingAllocator) -> None:
+    """P22: with two groups."""
+    if len(target.setting.groups) == 2:
+        _hits(target, lambda query, hit: 0)
 
-    assert sparse.hit(tokens) == dense.hit(tokens)
+
+def _no_hit_of_eight(target: CachingAllocator) -> None:
+    """P22: some length is never a hit."""
+    _hits(target, lambda query, hit: hit if hit != 8 else 0)
+
+
+def _nothing_is_removed(target: CachingAllocator) -> None:
+    """A14: with caching on, dead columns stay."""
+    for rule in target.rules:
+        rule.remove = lambda *arguments: None  # type: ignore[method-assign]
+
+
+def _full_attention_must_come_first(target: CachingAllocator) -> None:
+    """P21: in the order of the configuration too."""
+    dense = [isinstance(group, FullAttention) for group in target.setting.groups]
+    if any(dense) and not dense[0]:
+        _hits(target, lambda query, hit: 0)
+
+
+def _the_drop_costs_three(target: CachingAllocator) -> None:
+    """P23: units."""
+    if target.setting.use_eagle:
+        _hits(target, lambda query, hit: max(0, hit - 2 * target.setting.scheduler_block_size))
+
+
+def _a_remainder_of_seven(target: CachingAllocator) -> None:
+    """P16: a bound with a remainder is rounded away."""
+    _hits(target, lambda query, hit: hit if query.tokens % 7 else 0)
+
+
+def _hits(target: CachingAllocator, change: Any) -> None:
+    lookup = target.lookup
+
+    def looks(query):
+        hit = lookup(query)
+        tokens = change(query, hit.tokens)
+        return hit if tokens == hit.tokens else Hit(tokens, hit.junction, tuple(() for _ in hit.rows))
+
+    target.lookup = looks  # type: ignore[method-assign]
+
+
+BREAKS = {
+    "m1_a_longer_common_prefix_never_hits_less": _no_hit_of_eight,
+    "m3_a_longer_own_tail_never_hits_less": _a_remainder_of_seven,
+    "m4_caching_changes_no_columns": _nothing_is_removed,
+    "m5_chunks_do_not_matter": CACHE_DEFECTS["named_late"],
+    "m6_a_second_group_of_the_same_spec_changes_nothing": _two_groups_find_nothing,
+    "m7_the_order_of_groups_does_not_matter": _full_attention_must_come_first,
+    "m8_a_group_fewer_never_hits_less": _two_groups_find_nothing,
+    "m9_a_narrower_window_never_hits_less": _wide_windows_find_more,
+    "m10_the_drop_costs_at_most_one_unit": _the_drop_costs_three,
+    "m11_a_resend_hits_as_with_dense_retention": CACHE_DEFECTS["window_one_block_long"],
+    "m13_renaming_changes_nothing": _salt_is_dropped,
+    "an_unrelated_request_changes_no_hit": CACHE_DEFECTS["plain_blocks_last"],
+    "hits_are_those_of_what_survived": _names_outlive_their_block,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAWS)
+def test_a_planted_defect_breaks(name):
+    """Each law, by a defect of an oracle."""
+
+    def make(setting: Setting) -> CachingAllocator:
+        target = CachingAllocator(setting)
+        BREAKS[name](target)
+        return target
+
+    with pytest.raises(AssertionError):
+        holds(name, edited_oracle(make), MANY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAWS)
+def test_the_oracle_keeps(name):
+    """A law, by itself."""
+    holds(name, edited_oracle(CachingAllocator), LOOSE)
 
 
 def _loses(cache: Cache, dense: Cache, tokens: int, *forks: int) -> bool:
@@ -116,7 +161,9 @@ def test_what_retention_loses_is_found(which):
     @given(window=st.integers(4, 14), tokens=st.integers(16, 60), back=st.integers(2, 14))
     def look(window: int, tokens: int, back: int) -> None:
         groups = (FullAttention(block_size=4), SlidingWindow(block_size=2, window=window))
-        dense, sparse = (Cache(groups, tokens, prefix_cache_retention_interval=interval) for interval in (None, 0))
+        dense, sparse = (
+            Cache(manager_of, groups, tokens, prefix_cache_retention_interval=interval) for interval in (None, 0)
+        )
         forks = () if which == "extension" else (tokens - back,)
         asked = tokens + 5 if which == "extension" else tokens
         if _loses(sparse, dense, asked, *forks):
