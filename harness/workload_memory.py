@@ -7,6 +7,9 @@ with the row of its own step. Outputs come back in order, so a step runs when it
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+
+from attrs import evolve
 
 from oracle.cached_memory import CachingMemory
 from oracle.ledger import Batch, Request, Settled, Step
@@ -20,15 +23,20 @@ class WorkloadMemory:
     """The physical cache of one workload."""
 
     def __init__(self, setting: SchedulerSetting, report: Callable[..., None]) -> None:
-        self.report = report
+        self.report, self.told = report, False
+        self.drops, self.size = setting.drops_preempted, setting.scheduler_block_size
         self.caching = CachingMemory(setting, self._told) if setting.enable_caching else None
         self.memory = self.caching or Memory(setting, self._told)
         self.rows: dict[int, Rows] = {}
         self.requests: dict[int, Request] = {}
         self.flights: list[Batch] = []
+        #: loads beside the steps: where they begin and end (tokens), and the row that they fill
+        self.loads: dict[int, tuple[int, int, Rows]] = {}
 
     def _told(self, violation: Violation, contents: Contents) -> None:
-        self.report(violation, tuple(sorted(contents.tags)))
+        if self.caching is None or not self.told:  # with caching on others may hit what this request did not write
+            self.report(violation, tuple(sorted(contents.tags)))
+        self.told = True
 
     def planned(self, planned: Planned, events: list[Event], index: int) -> None:
         """A step is sent to the worker: rows begin, or grow."""
@@ -36,10 +44,13 @@ class WorkloadMemory:
         for event in events:
             if event.seen is not None and event.call is not None and event.seen.outcome == GRANTED:
                 asked[event.request] = (event.call, event.seen.rows)
+                if not event.call.new:
+                    self._load(event.call, event.seen.rows)
             elif event.what == FREE and event.request in asked:
                 self._taken_back(*asked.pop(event.request), index)
         for name in planned.preempted:
-            self.preempted(name, drop=False)
+            if self.drops:
+                self._parted(name)
         rows = self.rows
         begun = set(planned.resumed)
         for name, _, _, blocks in planned.new:
@@ -57,13 +68,14 @@ class WorkloadMemory:
             call, theirs = asked[name]
             row = rows[name]
             if not follows(row, theirs):
-                self.report(Violation(index, -1, "worker row", "other", f"worker has {row}, manager {theirs}"))
+                self.report(Violation(index, -1, "worker row", "other", f"worker has {row}, manager {theirs}"), ())
             request = self.requests.get(name)
             if request is None:
                 request = self.requests[name] = Request(name, call.prompt, call.tokens, content=call.content)
-            request.calls = 1 if name in begun else request.calls + 1
+            loaded = self.loads.pop(name, None) is not None
+            request.calls = 1 if name in begun and not loaded else request.calls + 1
             request.tokens = call.tokens
-            step = Step(request, tokens, drafts.get(name, 0), False, index, rows=row)
+            step = Step(request, tokens, drafts.get(name, 0), False, index, external=call.external, rows=row)
             if name in begun and call.in_flight:
                 call.in_flight, kept = 0, call.in_flight
                 self.memory.scheduled(call, request, step, row)
@@ -81,20 +93,55 @@ class WorkloadMemory:
             request = Request(call.request, call.prompt, call.tokens)
             self.caching.dropped(Step(request, call.new, 0, False, index, rows=rows))
 
-    def settled(self, accepted: dict[int, int]) -> None:
-        """The oldest step's output: accepted drafts of each request that sampled."""
+    def _load(self, call: Call, rows: Rows) -> None:
+        """Nothing orders a load behind a step in flight: its bytes may be there at once."""
+        name = call.request
+        request = self.requests.get(name)
+        if request is None:
+            request = self.requests[name] = Request(name, call.prompt, call.tokens, content=call.content)
+        request.calls, request.tokens = 1, call.tokens
+        self.loads[name] = call.computed, call.computed + call.external, rows
+        self.memory.scheduled(call, request, None, rows)
+
+    def settled(self, accepted: dict[int, int], failed: tuple[int, int] | None) -> None:
+        """The oldest step's output: accepted drafts of each that sampled; a load that failed from a column on."""
         batch = self.flights.pop(0)
         counts = []
         kept = []
         for step in batch.steps:
+            name = step.request.id
+            if failed is not None and name == failed[0]:
+                self.memory.brought(step.request, step.external, step.rows)
+                self.memory.spoil(failed[1] * self.size, step.external, step.rows)
+                step.stale = True
             if step.stale:
                 continue
-            name = step.request.id
-            step.samples = name in accepted
+            known = step.request is self.requests.get(name) or not self.drops
+            step.samples = known and name in accepted
             kept.append(step)
-            counts.append(accepted.get(name, 0))
+            counts.append(accepted.get(name, 0) if known else 0)
         batch.steps = kept
+        if failed is not None and failed[0] in self.loads:
+            first, end, rows = self.loads[failed[0]]
+            self.memory.spoil(max(first, failed[1] * self.size), end, rows)
+            if failed[1] == 0:
+                del self.loads[failed[0]]
         self.memory.settled(Settled(batch, counts))
+
+    def _parted(self, name: int) -> None:
+        """What is in flight runs on for nobody: it writes and reads, but the request begins anew without it."""
+        request = self.requests.get(name)
+        contents = None if request is None else self.memory.known.get(request)
+        if request is None or contents is None:
+            return
+        nobody = copy(request)
+        self.memory.known[nobody] = evolve(
+            contents, identity=nobody, truth=[*contents.truth], states={**contents.states}
+        )
+        for batch in self.flights:
+            for step in batch.steps:
+                if step.request is request:
+                    step.request = nobody
 
     def preempted(self, name: int, drop: bool) -> None:
         """Blocks are gone. drop: what is in flight is not delivered, and the request may run again at once."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from harness.workload_suspects import alone_by, stuck_by
+from harness.workload_suspects import alone_by, stuck_again_by, stuck_by
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
-from oracle.scheduler_laws import ALONE
+from oracle.scheduler_laws import AGAIN, ALONE
 from oracle.trace import Difference
 from oracle.workload import (
     SCHEDULER_ASPECTS,
@@ -122,8 +122,8 @@ class Differences:
     def law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
         """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
         if violation.law in ("progress", "drain"):
-            cause = "" if violation.what == ALONE else stuck_by(self.setting)
-            cause = cause or alone_by(self.setting)
+            causes = {ALONE: alone_by, AGAIN: stuck_again_by}
+            cause = causes.get(violation.what, stuck_by)(self.setting) or alone_by(self.setting)
             tags = (cause,) if cause else ()
         group = None if violation.group < 0 else self.setting.groups[violation.group]
         kind = "scheduler" if group is None else f"mamba_{group.mode}" if isinstance(group, Mamba) else group.kind

@@ -28,6 +28,8 @@ from oracle.workload import (
 Note = tuple[Any, Exception | None, list[Event]]
 #: steps in a row in which nobody is scheduled, after which the first pass looks no further
 IDLE = 4
+#: ... and where loads may be under way
+IDLE_CONNECTED = 40
 
 
 class Roll(SchedulerLaws):
@@ -35,7 +37,7 @@ class Roll(SchedulerLaws):
 
     def planned(self, planned: Planned, events: list[Event], flying: int) -> None:
         self.idle = 0 if planned.tokens or flying else self.idle + 1
-        self.stuck = self.idle > IDLE
+        self.stuck = self.idle > (IDLE_CONNECTED if self.setting.kv_connector else IDLE)
 
     def returned(self, events: list[Event]) -> None:
         pass
@@ -71,7 +73,8 @@ class Noting:
             except Exception as error:
                 self.notes.append((None, error, self.target.events))
                 raise
-            self.notes.append((answer, None, self.target.events))
+            self.events = self.target.events
+            self.notes.append((answer, None, self.events))
             return answer
 
         setattr(self, name, note)

@@ -7,7 +7,7 @@ from typing import Any
 
 from oracle.groups import Mamba
 from oracle.trace import GRANTED
-from oracle.workload import ASK, FREE, LOOK, Delivered, Event, Planned, SchedulerSetting
+from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered, Event, Planned, SchedulerSetting
 
 
 def count_step(
@@ -86,3 +86,25 @@ def count_output(
             reach[f"finished by {reason}"] += 1
             reach["ended inside drafts"] += len(kept) < len(returned.get(name, ()))
     reach["chunk"] += len(planned.tokens) - len(returned)
+
+
+def count_transfers(reach: Counter[str], events: list[Event]) -> None:
+    """Count what a connector did in one step."""
+    calls = {event.request: event.call for event in events if event.what == ASK and event.call is not None}
+    for event in events:
+        if event.what == START and event.tokens:
+            call = calls[event.request]
+            reach["async load" if call.new == 0 else "sync load"] += 1
+            reach["load behind a hit"] += call.local > 0
+            reach["load after a preemption"] += call.preempted
+            reach["load beside reserved blocks"] += call.reserved_blocks > 0
+        reach["match not known yet"] += event.what == MATCH and event.tokens < 0
+        reach["blocks kept until sent"] += event.what == ENDED and event.tokens > 0
+        reach["blocks kept back for a step"] += event.what == POP
+
+
+def count_failure(reach: Counter[str], failed: tuple[int, int] | None) -> None:
+    """Count a load that failed."""
+    if failed is not None:
+        reach["failed load"] += 1
+        reach["load failed in part"] += failed[1] > 0

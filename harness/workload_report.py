@@ -39,7 +39,7 @@ def write(
     release: str | None,
     title: str = "",
 ) -> None:
-    """Write the three files. title: of a declared finding."""
+    """Write the three files; with a connector no script yet. title: of a declared finding."""
     tracefile.write_text(folder / "trace.json", tracefile.dumps(trace))
     if difference.rule == "process":
         return  # it would take this process along
@@ -55,7 +55,8 @@ def write(
         "difference": difference,
     }
     tracefile.write_text(folder / "report.md", _TEMPLATES.get_template("workload.md.j2").render(context))
-    tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
+    if not trace.setting.kv_connector:  # the script has no far side
+        tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
 
 
 def setting_lines(setting: SchedulerSetting) -> list[tuple[str, object]]:

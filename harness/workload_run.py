@@ -49,6 +49,17 @@ MINIMA: dict[str, int] = {
     "finished by length": 50,
     "abort in flight": 2,
     "reset while running": 2,
+    "async load": 50,
+    "sync load": 20,
+    "load behind a hit": 2,
+    "load after a preemption": 1,
+    "load beside reserved blocks": 10,
+    "match not known yet": 5,
+    "failed load": 2,
+    "load failed in part": 1,
+    "finished by error": 1,
+    "blocks kept until sent": 50,
+    "blocks kept back for a step": 2,
 }
 
 #: what a run that decides about a release meets: a run of so many steps or more

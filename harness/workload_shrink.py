@@ -13,6 +13,7 @@ from attrs import evolve, field, fields, frozen
 
 from harness.shrink import same_defect
 from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
+from harness.workload_plainer import ELSEWHERE, disconnected, plainer, rename, said, without
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Group
@@ -73,17 +74,11 @@ def _cost(trace: SchedulerTrace, steps: int, implicit: bool) -> Cost:
     features += sum(not isinstance(group, FullAttention) for group in setting.groups)
     order = METHODS.index(setting.method) if setting.method in METHODS else len(METHODS)
     numbers = [getattr(setting, name) or 0 for name in NUMBERS]
-    said = 0
-    for operation in trace.operations:
-        if isinstance(operation, Submit):
-            said += operation.prompt + operation.max_tokens + operation.priority
-        elif isinstance(operation, Step):
-            said += 3 * (len(operation.accepted) + len(operation.stops) + len(operation.drafts)) + operation.early
-            said += sum(count for _, count in (*operation.accepted, *operation.drafts, *operation.stops))
     blocks = sum(group.block_size for group in setting.groups)
     return (
         len(_submits(trace)), steps, len(setting.groups), features, order,
-        sum(implicit or not isinstance(operation, Step) for operation in trace.operations), said, sum(numbers) + blocks,
+        sum(implicit or not isinstance(operation, Step) for operation in trace.operations),
+        sum(map(said, trace.operations)), sum(numbers) + blocks,
     )  # fmt: skip
 
 
@@ -146,7 +141,7 @@ class WorkloadShrinker:
     def _renamed(self) -> None:
         """Requests counted from 0; the cost does not see it."""
         names = {submit.request: place for place, submit in enumerate(_submits(self.best))}
-        renamed = tuple(_rename(operation, names) for operation in self.best.operations)
+        renamed = tuple(rename(operation, names) for operation in self.best.operations)
         cost, self.cost = self.cost, (*self.cost, 1)
         if not self._with(list(renamed)):
             self.cost = cost
@@ -178,7 +173,7 @@ class WorkloadShrinker:
             for operation in self.best.operations:
                 if isinstance(operation, Submit | Abort) and operation.request == name:
                     continue
-                kept.append(_without(operation, name) if isinstance(operation, Step) else operation)
+                kept.append(without(operation, name) if isinstance(operation, Step) else operation)
             if not self._with(kept):
                 self.attempt(lambda rest=tuple(kept): _one_seat_less(evolve(self.best, operations=rest)))  # type: ignore[misc]
 
@@ -204,10 +199,14 @@ class WorkloadShrinker:
         for index in range(len(self.best.operations) - 1, -1, -1):
             operation = self.best.operations[index]
             if isinstance(operation, Step):
-                for plainer in _plainer(operation):
-                    self._replace(index, plainer)
+                for less in plainer(operation):
+                    self._replace(index, less)
             elif isinstance(operation, Submit):
-                for name in ("priority", "max_tokens", "prompt"):
+                for name, value in ELSEWHERE.items():
+                    if getattr(operation, name) != value:
+                        changes: dict[str, Any] = {name: value}
+                        self._replace(index, evolve(self.best.operations[index], **changes))
+                for name in ("priority", "max_tokens", "unknown", "remote", "prompt"):
                     self._lower_said(index, name)
 
     def _lower_said(self, index: int, name: str) -> None:
@@ -216,6 +215,10 @@ class WorkloadShrinker:
 
         def turned(number: int) -> bool:
             changes: dict[str, Any] = {name: number}
+            if name == "prompt":
+                operation = self.best.operations[index]
+                assert isinstance(operation, Submit)
+                changes["remote"] = min(operation.remote, number)
             return self._replace(index, evolve(self.best.operations[index], **changes))
 
         for least in (0, 1, 2):
@@ -230,7 +233,9 @@ class WorkloadShrinker:
     # ------------------------------------------------------------------------------------------- the setting
 
     def _features(self) -> None:
-        """No drafter or a plainer one, every switch at its default."""
+        """No connector, no drafter or a plainer one, every switch at its default."""
+        if self.best.setting.kv_connector:
+            self.attempt(lambda: disconnected(self.best))
         self._set(method="none", num_speculative_tokens=0, parallel_drafting=False)
         for name in METHODS[1:]:
             if self.best.setting.method in ("none", name) or self._set(method=name, parallel_drafting=False):
@@ -319,7 +324,11 @@ class WorkloadShrinker:
             setting = self.best.setting
             longest = setting.max_model_len - less
             operations = tuple(
-                evolve(operation, prompt=min(operation.prompt, longest - 1))
+                evolve(
+                    operation,
+                    prompt=min(operation.prompt, longest - 1),
+                    remote=min(operation.remote, longest - 1),
+                )
                 if isinstance(operation, Submit)
                 else operation
                 for operation in self.best.operations
@@ -358,44 +367,6 @@ def _one_seat_less(trace: SchedulerTrace) -> SchedulerTrace:
         fewer = {"max_num_active_seqs": active - 1}
     changed: dict[str, Any] = fewer
     return evolve(trace, setting=evolve(setting, **changed))
-
-
-def _rename(operation: SchedulerOperation, names: dict[int, int]) -> SchedulerOperation:
-    if isinstance(operation, Submit | Abort):
-        return evolve(operation, request=names.get(operation.request, operation.request))
-    if isinstance(operation, Step):
-        pairs: dict[str, Any] = {
-            name: tuple((names[request], count) for request, count in getattr(operation, name) if request in names)
-            for name in ("accepted", "stops", "drafts")
-        }
-        return evolve(operation, **pairs)
-    return operation
-
-
-def _without(step: Step, name: int) -> Step:
-    return evolve(
-        step,
-        accepted=tuple(pair for pair in step.accepted if pair[0] != name),
-        stops=tuple(pair for pair in step.stops if pair[0] != name),
-        drafts=tuple(pair for pair in step.drafts if pair[0] != name),
-    )
-
-
-def _plainer(step: Step) -> Iterator[Step]:
-    """The same step, saying less: all of it, one part, one pair, a smaller count."""
-    yield Step()
-    for name in ("accepted", "stops", "drafts"):
-        pairs = getattr(step, name)
-        without: dict[str, Any] = {name: ()}
-        yield evolve(step, **without)
-        for index, (request, count) in enumerate(pairs):
-            fewer: dict[str, Any] = {name: pairs[:index] + pairs[index + 1 :]}
-            yield evolve(step, **fewer)
-            if count > 1:
-                lower: dict[str, Any] = {name: (*pairs[:index], (request, 1), *pairs[index + 1 :])}
-                yield evolve(step, **lower)
-    if step.early:
-        yield evolve(step, early=False)
 
 
 def shrink_workload(

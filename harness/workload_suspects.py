@@ -17,7 +17,7 @@ def stuck_by(setting: SchedulerSetting) -> str:
     modules. S41 against S22: the same, where a chunk must stop at the next Mamba block. S9 and S41 against S1: a prompt
     without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots. S21: a prompt cached but
     for a token is padded to 1 + K rows. P36: a hit inside a block holds its source and its copy at once, which start-up
-    sizing leaves out.
+    sizing leaves out. S44: a load leaves the blocks of a step's drafts free, also where nobody runs.
     """
     facts = setting.facts
     room = min(setting.budget, setting.max_num_batched_tokens - facts.charged)
@@ -25,7 +25,8 @@ def stuck_by(setting: SchedulerSetting) -> str:
         return "largest part below the lookahead"
     if not setting.enable_chunked_prefill and room < setting.max_model_len - 1:
         return "prompt beside draft slots"
-    if setting.enable_caching and setting.num_speculative_tokens and room < 1 + setting.num_speculative_tokens:
+    begins_late = setting.enable_caching or setting.kv_connector
+    if begins_late and setting.num_speculative_tokens and room < 1 + setting.num_speculative_tokens:
         return "padding beyond the room"
     largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
     if room < setting.align_size <= largest:
@@ -36,7 +37,16 @@ def stuck_by(setting: SchedulerSetting) -> str:
         copies = sum(group.cacheable and group.block_size > setting.hash_size for group in setting.groups)
         if setting.num_blocks - 1 - blocks_for_one(setting) < copies:
             return "copies of a hit"
+    if setting.kv_connector and setting.num_blocks - 1 - blocks_for_one(setting) < reserve_of_a_load(setting):
+        return "reserve beside a load"
     return ""
+
+
+def stuck_again_by(setting: SchedulerSetting) -> str:
+    """S44: a load that failed as a whole is still one of those reserved for when it is tried again."""
+    if setting.num_blocks - 1 < 2 * (blocks_for_one(setting) + reserve_of_a_load(setting)):
+        return "retry reserves for itself"
+    return stuck_by(setting)
 
 
 def alone_by(setting: SchedulerSetting) -> str:
@@ -61,3 +71,14 @@ def cut_by(setting: SchedulerSetting, prediction: Scheduler, name: int, new: int
         return ()
     smallest = evolve(prediction.chunks, size=min(sizes))
     return ("smallest block",) if prediction.cut_by(smallest, name) == new else ()
+
+
+def reserve_of_a_load(setting: SchedulerSetting) -> int:
+    """W of S44 (blocks)."""
+    facts = setting.facts
+    rows = 1 + facts.drafts + facts.lookahead if facts.drafts else 0
+    return sum(
+        ceil_div(rows, group.tokens_per_column(setting.dcp_size))
+        for group in setting.groups
+        if not isinstance(group, Mamba)
+    )

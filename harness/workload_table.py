@@ -6,7 +6,7 @@ from harness.compare import show_row
 from harness.workload_outcome import Entry, WorkloadOutcome
 from oracle.breakdown import Breakdown
 from oracle.trace import GRANTED
-from oracle.workload import FREE, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
+from oracle.workload import FREE, POP, START, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
 
 HEAD = ("step", "operation", "request", "tokens", "drafts", "asked", "blocks", "left", "free", "then")
 
@@ -15,6 +15,10 @@ def describe(operation: SchedulerOperation) -> str:
     """An operation in a few words; a step that says nothing is "step"."""
     if isinstance(operation, Submit):
         rest = f", priority {operation.priority}" if operation.priority else ""
+        if operation.remote:
+            rest += f", {operation.remote} to load {operation.load}"
+        words = ((operation.unknown, f"after {operation.unknown} looks"), (operation.again, "again"))
+        rest += "".join([f", {word}" for there, word in (*words, (operation.keeps, "keeps")) if there])
         return f"submit {operation.request}: prompt {operation.prompt}, max {operation.max_tokens}{rest}"
     if isinstance(operation, Step):
         said = [
@@ -22,6 +26,8 @@ def describe(operation: SchedulerOperation) -> str:
             for name in ("accepted", "stops", "drafts")
             if getattr(operation, name)
         ]
+        said += [f"{name} loaded" + f" up to column {j - 1}" * (j > 0) for name, j in operation.loaded]
+        said += [f"{name} sent" for name in operation.sent]
         return "; ".join(["step", *said, *(["early"] if operation.early else [])])
     values = [f"{name} {value}" for name, value in _values(operation)]
     return " ".join([type(operation).__name__.lower(), *values])
@@ -61,9 +67,11 @@ def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[s
             ask = f"{event.call.computed}+{event.call.new}+{event.call.lookahead} of {event.call.tokens}"
             blocks = " ".join(map(show_row, event.seen.rows))
         lines.append([str(name), str(tokens), str(drafts.get(name, 0)), ask, blocks])
+    begun = [e for e in entry.events if e.what == START and e.tokens]
+    then = [f"{event.request} loads {event.tokens}" for event in begun]
     refused = [e.request for e in entry.events if e.seen is not None and e.seen.outcome != GRANTED]
-    then = [f"{name} refused" for name in dict.fromkeys(refused)]
-    then += [f"{event.request} preempted" for event in entry.events if event.what == FREE]
+    then += [f"{name} refused" for name in dict.fromkeys(refused)]
+    then += [f"{event.request} preempted" for event in entry.events if event.what in (FREE, POP)]
     then += [f"{name} gets {len(tokens)}{', ' + reason if reason else ''}" for name, tokens, reason in entry.delivered]
     left = f"{entry.left} tokens, {entry.rows_left} rows"
     if not lines:

@@ -12,9 +12,10 @@ from typing import Any
 from attrs import evolve
 
 from harness.workload_asks import Predicted
+from harness.workload_loads import Load, UnderWay
 from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
-from harness.workload_reach import count_output, count_step
+from harness.workload_reach import count_failure, count_output, count_step, count_transfers
 from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.memory import Violation
@@ -92,6 +93,8 @@ class Run:
         self.serial = 0
         self.over = False
         self.submitted: set[int] = set()
+        self.transfers = UnderWay(setting)
+        self.joined: list[dict[int, Load]] = []
 
     def watch(self) -> SchedulerLaws:
         """The laws, which also know who is there."""
@@ -130,14 +133,16 @@ class Run:
         if self.laws.live and self.laws.paused != UNPAUSED:
             self.apply(Pause())
         left = 64 + 4 * sum(known.prompt + known.limit for known in self.laws.live.values())
-        step = Step()
-        while (self.laws.live or self.flights) and left:
+        transfers = self.transfers
+        while (self.laws.live or self.flights or transfers.loading or transfers.sending) and left:
             left -= 1
-            if not self.apply(step):
+            if not self.apply(transfers.rest()):
                 return
         if self.laws.live:
             names = ", ".join(map(str, self.laws.live))
             self.differences.law(Violation(self.index, -1, "drain", "never ends", f"requests {names} never finish"))
+        else:
+            self.laws.drained(self.target.situation(False).free)
 
     def _submit(self, operation: Submit) -> None:
         if operation.request in self.submitted:
@@ -165,6 +170,8 @@ class Run:
         self._situation()
 
     def _reset(self, operation: Reset) -> None:
+        if operation.running and self.setting.kv_connector:
+            return  # the release refuses it while anybody else holds blocks
         before = [known.id for known in self.laws.running]
         done = self._call("reset", operation.running)
         self._follow()
@@ -185,6 +192,7 @@ class Run:
         planned = self._plan()
         self.flights.append(planned)
         self.sampling.append(self.target.samples())
+        self.joined.append(self.transfers.joined)
         while len(self.flights) >= (1 if operation.early or not self.laws.live else self.depth):
             self._output(operation)
         self._situation()
@@ -263,17 +271,22 @@ class Run:
             wanted = dict(operation.drafts)
             most = planned.proposals
             proposed = {name: min(wanted.get(name, most), most) for name, _ in planned.tokens}
-        delivered: list[Delivered] = self._call("output", {n: list(t) for n, t in returned.items()}, proposed)
+        transfers = self.transfers.reported(operation, self.joined.pop(0))
+        delivered: list[Delivered] = self._call(
+            "output", {n: list(t) for n, t in returned.items()}, proposed, transfers
+        )
         self._follow()
         if self.memory is not None:
-            self.memory.settled({name: len(tokens) - 1 for name, tokens in returned.items()})
+            self.memory.settled({name: len(tokens) - 1 for name, tokens in returned.items()}, transfers.failed)
+        self.laws.reported(transfers)
+        count_failure(self.outcome.reach, transfers.failed)
         count_output(self.outcome.reach, planned, returned, delivered, self.laws.live)
         self.laws.delivered(delivered, returned, self.events)
         if self.options.keep_entries and self.outcome.entries:
             last = self.outcome.entries[-1]
             self.outcome.entries[-1] = evolve(last, delivered=(*last.delivered, *delivered))
         if self.options.predict:
-            self.prediction.returned(returned, STOP, proposed, delivered)
+            self.prediction.returned(returned, STOP, proposed, transfers, delivered)
         for name, _, reason in delivered:
             if reason:
                 self._forget(name)
@@ -292,6 +305,9 @@ class Run:
     def _follow(self) -> None:
         self.events = self.target.events
         self.prediction.follow(self.events)
+        self.transfers.follow(self.events)
+        if self.setting.kv_connector:
+            count_transfers(self.outcome.reach, self.events)
 
     def _forget(self, name: int) -> None:
         self.prediction.rows.pop(name, None)

@@ -60,6 +60,10 @@ class AlignRows(Positional):
         missing = max(0, ceil_div(end, self.size) + self.scratch - len(row))
         return min(missing, 1 + kappa + (self.scratch if work.first else 0))
 
+    def remaining(self, work: Work, more: int, row: list[int]) -> int:
+        """S44: as the gate; no draft has a state beyond the scratch."""
+        return self.gate(work, row)
+
     def remove(self, work: Work, row: list[int], pool: Pool) -> None:
         """A43: every held entry below the live state goes, also those between nulls."""
         dead = min(self.dead_columns(work.processed), len(row))

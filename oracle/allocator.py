@@ -7,7 +7,7 @@ comes before the test, because what nobody reads any more can serve this very ca
 from __future__ import annotations
 
 from oracle.breakdown import Breakdown
-from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink
+from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink, ceil_div
 from oracle.pool import Pool
 from oracle.releases import Choices
 from oracle.reservation import Positional, Work, rules_of, work_of
@@ -153,6 +153,21 @@ class Allocator:
             for rule, row in zip(self.rules, rows, strict=True):
                 rule.remove(work, row, self.pool)
         return self._seen(DONE, self.nothing, rows)
+
+    def remaining(self, call: Call, more: int) -> int:
+        """S44 (blocks): what a request still needs to hold what is known and `more` beyond, in all groups."""
+        rows = self.rows.get(call.request)
+        work = work_of(call, rows is None, self.max_model_len)
+        rows = rows or [[] for _ in self.rules]
+        return sum(rule.remaining(work, more, row) for rule, row in zip(self.rules, rows, strict=True))
+
+    def handed_over(self, request: int, computed: int) -> Rows:
+        """S51: the columns of `computed` tokens; states whole."""
+        rows = self.rows.get(request) or [[] for _ in self.rules]
+        return tuple(
+            tuple(row[: ceil_div(computed, rule.size)] if rule.group.attention else row)
+            for rule, row in zip(self.rules, rows, strict=True)
+        )
 
     def new_step(self) -> Observation:
         """The zero list is returned and cleared: group by group, in order of taking (A60)."""

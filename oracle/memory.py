@@ -266,6 +266,19 @@ class Memory:
                     self._page(row[column], group)[0] = contents.truth[external - 1]
                     contents.states[group] = row[column]
 
+    def brought(self, request: Request, external: int, rows: Rows) -> None:
+        """A load that is part of a step, which does not run itself."""
+        self._load(self.known[request], external, rows)
+
+    def spoil(self, first: int, end: int, rows: Rows) -> None:
+        """A load up to `end` (tokens) failed: what it brought is garbage from the column of `first` on."""
+        for group, kind in enumerate(self.setting.groups):
+            if kind.positional:
+                for block in rows[group][first // self.sizes[group] : -(-end // self.sizes[group])]:
+                    if block:
+                        page = self._page(block, group)
+                        page[:] = [GARBAGE] * len(page)
+
     # --------------------------------------------------------------- states, rings, encoder output
 
     def _read_states(self, contents: Contents, step: Step) -> None:

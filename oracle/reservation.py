@@ -94,6 +94,11 @@ class Positional:
         held = sum(1 for block in row[dead:] if block)
         return max(0, min(self.cap, columns - dead) - held)
 
+    def remaining(self, work: Work, more: int, row: list[int]) -> int:
+        """S44: blocks still to be taken to hold what is known and `more`; of a group that recycles, up to its cap."""
+        columns = ceil_div(min(work.tokens, self.max_model_len) + more, self.size) + self.more
+        return max(0, (columns if self.cap is None else min(columns, self.cap)) - len(row))
+
     def remove(self, work: Work, row: list[int], pool: Pool) -> None:
         """A14: columns dead at the processed position become null, highest first."""
         if self.keeps_all:
@@ -188,6 +193,9 @@ class RingRows(Positional):
 
     def gate(self, work: Work, row: list[int]) -> int:
         return self.count(work, row)
+
+    def remaining(self, work: Work, more: int, row: list[int]) -> int:
+        return 0 if row else 1
 
     def remove(self, work: Work, row: list[int], pool: Pool) -> None:
         pass

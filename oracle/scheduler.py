@@ -16,18 +16,18 @@ from attrs import evolve
 from oracle.breakdown import Breakdown, formula
 from oracle.chunks import Chunks, chunks_of
 from oracle.methods import draft_counts, method, takes_counts
-from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_step import NextStep
+from oracle.scheduler_transfers import Blocks, Loads
 from oracle.trace import GRANTED, Call
-from oracle.workload import PAUSED_ALL, RUNNING, UNPAUSED, Planned, SchedulerSetting
+from oracle.workload import LOADING, PAUSED_ALL, RUNNING, UNPAUSED, Planned, SchedulerSetting
 
 
-class Scheduler(Queues):
-    """Predicts every step of a plain setting. The arguments are those of `Queues`."""
+class Scheduler(Loads):
+    """Predicts every step of a setting. The arguments are those of `Queues` and `Loads`."""
 
-    def __init__(self, setting: SchedulerSetting, *calls: Callable[..., Any]) -> None:
-        super().__init__(setting, *calls)
+    def __init__(self, setting: SchedulerSetting, *calls: Callable[..., Any], blocks: Blocks | None = None) -> None:
+        super().__init__(setting, *calls, blocks=blocks)
         facts = setting.facts
         self.budget, self.rows = setting.budget, setting.max_num_batched_tokens
         self.active = facts.active or setting.max_num_seqs
@@ -73,7 +73,7 @@ class Scheduler(Queues):
 
     def _threshold(self) -> int:
         """S4: most tokens of one request in a step; 0: no cap, nobody would starve."""
-        number = len(self.running) + len(self.waiting)
+        number = len(self.running) + len(self.waiting) + len(self.holding)
         if not self.threshold or number < 2:
             return 0
         return max(self.threshold, self.rows // number) if self.adaptive else self.threshold
@@ -100,6 +100,8 @@ class Scheduler(Queues):
             granted = self.ask(call)
             while granted.outcome != GRANTED:
                 victim = self._victim()
+                if not self._movable(victim):
+                    return  # S49: its blocks would not come free now
                 place = self.running.index(victim)
                 del self.running[place]
                 index -= place < index
@@ -154,33 +156,71 @@ class Scheduler(Queues):
     def _admission_pass(self, step: NextStep, held: bool, threshold: int) -> None:
         """S8 to S10: a candidate is set aside and the scan goes on, is refused and the pass ends, or is admitted."""
         aside: list[Request] = []
-        while step.open() and self.waiting and self.paused == UNPAUSED and len(self.running) < self.active:
-            request = self.waiting[0]
-            comp, new, padded = 0, 0, False
-            if request.stale == 0 or request.drop:  # S34: a position must not be sampled twice
-                if self.caching:
-                    comp, request.junction = self.look(request)  # S37
-                if held and comp < request.n - 1:
-                    break
-                new, padded = self._size(request, comp, step, threshold)
-                if new < 0:
-                    break
-            if new == 0:
+        holding: list[Request] = []
+        while step.open() and len(self.running) < self.active:
+            queue = self.holding or (self.waiting if self.paused == UNPAUSED else [])
+            if not queue:
+                break
+            request = queue[0]
+            size = self._examined(request, step, held, threshold)
+            if size is None:
+                break
+            local, external, new, padded, loads = size
+            if new == 0 and not loads:
                 self.deferred.add(request)
-                aside.append(self.waiting.pop(0))
+                (holding if request.comp or request.status == LOADING else aside).append(queue.pop(0))
                 continue
-            seen = self.ask(self._call(request, comp, new, True, comp))
+            comp = request.comp + local
+            call = self._load_call(request, comp, external) if loads else self._call(request, comp, new, True, local)
+            call.external = external
+            seen = self.ask(call)
             if seen.outcome != GRANTED:
                 break
-            del self.waiting[0]
+            del queue[0]
+            if loads:
+                self._load(request, comp + external, external)
+                self.deferred.add(request)
+                holding.append(request)
+                continue
+            self._started(request, external)
             self.deferred.discard(request)
             self.running.append(request)
-            request.comp = comp
+            request.comp = comp + external
             step.admit(request, new, seen.rows, new - 1 if padded else 0)
+            if request.comp + new < request.n:
+                self.prefilling[request] = None
             request.status = RUNNING
         self.waiting[:0] = aside
+        self.holding[:0] = holding
+        self._order(self.waiting)
+        self._order(self.holding)
         if not held:
-            self.bound = len(self.waiting) > len(self.deferred)
+            self.bound = len(self.waiting) + len(self.holding) > len(self.deferred)
+
+    def _examined(
+        self, request: Request, step: NextStep, held: bool, threshold: int
+    ) -> tuple[int, int, int, bool, bool] | None:
+        """Local hit, external and new tokens, padding, whether it loads; none new: set aside. None: the pass ends."""
+        aside = 0, 0, 0, False, False
+        if not self._ready(request) or (request.stale and not request.drop):  # S34: not sampled twice
+            return aside
+        local, external, loads = 0, 0, False
+        if request.comp == 0:
+            if self.caching:
+                local, request.junction = self.look(request)  # S37
+            found, loads = self._match(request, local)
+            if found is None:
+                return aside
+            external = found
+            if external and local % self.size:
+                local -= local % self.size
+        if loads:
+            return local, external, 0, False, True
+        comp = request.comp + local + external
+        if held and comp < request.n - 1:
+            return None
+        new, padded = self._size(request, comp, step, threshold)
+        return None if new < 0 else (local, external, new, padded, False)
 
     def _size(self, request: Request, comp: int, step: NextStep, threshold: int) -> tuple[int, bool]:
         """S9, S21: tokens of an admitted part, and whether it is padded with placeholder drafts; -1: the pass ends."""
@@ -212,10 +252,14 @@ class Scheduler(Queues):
     def _advance(self, step: NextStep) -> None:
         """S11, S30: optimistic; corrected when the output is back."""
         proposals = self.proposals(len(step.tokens))
+        self.planned_steps += self.fenced and bool(step.tokens)
         for request, new in step.tokens.items():
+            request.last = self.planned_steps
             request.comp += new
             request.fl += new
             request.chunk = request.comp < request.n + request.ph
+            if not request.chunk:
+                self.prefilling.pop(request, None)
             if self.overlap and not request.chunk:
                 request.ph += 1 + step.drafts.get(request, 0)
                 request.spec = proposals

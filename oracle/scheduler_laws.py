@@ -11,13 +11,18 @@ from itertools import chain
 
 from attrs import define
 
+from oracle.groups import ceil_div
 from oracle.memory import Violation
-from oracle.trace import REFUSED, Rows
+from oracle.trace import GRANTED, REFUSED, Rows
 from oracle.workload import (
     ASK,
+    ENDED,
     FREE,
+    GIVE,
+    POP,
     PRIORITY,
     RUNNING,
+    TRIM,
     UNPAUSED,
     Delivered,
     Event,
@@ -25,10 +30,13 @@ from oracle.workload import (
     SchedulerSetting,
     Situation,
     Submit,
+    Transfers,
 )
 
 #: what is told of a request that an idle engine cannot hold
 ALONE = "preempts itself alone"
+#: what is told of nobody running when a load has failed as a whole
+AGAIN = "nobody runs after a failed load"
 
 
 @define(eq=False, slots=True)
@@ -65,7 +73,18 @@ class SchedulerLaws:
         self.live: dict[int, Known] = {}
         self.gone: set[int] = set()
         self.running: list[Known] = []
-        self.worker: dict[int, Rows] = {}
+        #: of a connector: loads and sendings under way; loads that failed, some as a whole; who has ended and holds
+        #: blocks; blocks kept back
+        self.loading: set[int] = set()
+        self.sending: set[int] = set()
+        self.failed: set[int] = set()
+        self.again: set[int] = set()
+        #: those that the output under way ends
+        self.ending: set[int] = set()
+        self.kept: dict[int, Known] = {}
+        self.parked: list[set[int]] = []
+        self.sizes = [(g.attention, g.tokens_per_column(setting.dcp_size)) for g in setting.groups]
+        self.patience = 3
         self.idle = 0
         #: nobody will ever move again
         self.stuck = False
@@ -78,6 +97,7 @@ class SchedulerLaws:
 
     def submitted(self, operation: Submit, arrival: int) -> None:
         """A request arrives."""
+        self.patience = max(self.patience, 3 + operation.unknown)
         self.live[operation.request] = Known(
             operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival
         )
@@ -85,25 +105,35 @@ class SchedulerLaws:
     # ------------------------------------------------------------------------------------------- the manager
 
     def _blocks(self, event: Event, ends: frozenset[int] = frozenset()) -> None:
-        """Conservation: what is free and what is held are all blocks, after each call.
+        """Conservation: what is free, held and kept back are all blocks, after each call.
 
         ends: blocks that the step copies from and to; some of them may be held for that (caching spec, P36).
         """
-        if event.what not in (ASK, FREE):
+        if event.what == ENDED:
+            self._ended(event)
+        if event.what not in (ASK, FREE, POP, GIVE, TRIM):
             return
-        known = self.live.get(event.request)
-        if known is None:
-            self.broken("owner", "a stranger's blocks", f"request {event.request} is gone and {event.what}s")
-            return
-        before = known.held
-        known.held = 0 if event.seen is None else sum([len(row) - row.count(0) for row in event.seen.rows])
-        self.free += before - known.held
+        rows = () if event.seen is None else event.seen.rows
+        if event.what == GIVE:
+            self.free += len(self.parked.pop(0)) if self.parked else 0
+        else:
+            known = self._owner(event)
+            if known is None:
+                self.broken("owner", "a stranger's blocks", f"request {event.request} is gone and {event.what}s")
+                return
+            before = known.held
+            known.held = sum([len(row) - row.count(0) for row in rows])
+            if event.what == POP:
+                self._kept_back(event.request, before)
+            else:
+                self.free += before - known.held
+            if event.call is not None and event.call.new == 0:
+                self._loads(event)
         if self.caching:
-            rows = () if event.seen is None else event.seen.rows
-            if self.rows_of.get(event.request, ()) != rows:
+            if event.what != GIVE and self.rows_of.get(event.request, ()) != rows:
                 self.rows_of[event.request] = rows
                 self.held_blocks = set(chain.from_iterable(chain.from_iterable(self.rows_of.values()))) - {0}
-            held = self.held_blocks
+            held = self.held_blocks.union(*self.parked) if self.parked else self.held_blocks
             self.free = self.usable - len(held)
             if ends and self.free - len(ends - held) <= event.free <= self.free:
                 self.free = event.free
@@ -114,6 +144,60 @@ class SchedulerLaws:
                 f"{event.free} blocks are free, but {self.usable - self.free} of {self.usable} are held",
             )
             self.free = event.free
+
+    # ----------------------------------------------------------------------------------------- a connector
+
+    def _owner(self, event: Event) -> Known | None:
+        """Whose blocks these are. Of a request that has ended they come back once, when nothing moves them any more."""
+        if event.request in self.live:
+            return self.live[event.request]
+        if event.request in self.loading or event.request in self.sending:
+            self.broken("owner", "too early", f"blocks of request {event.request} come back while they are moved")
+        return self.kept.pop(event.request, None)
+
+    def _kept_back(self, name: int, held: int) -> None:
+        """Blocks that nobody holds and that are not free yet; without caching their number is all that counts."""
+        blocks = chain.from_iterable(self.rows_of[name]) if self.caching else range(1, held + 1)
+        if held:
+            self.parked.append(set(blocks) - {0})
+
+    def _loads(self, event: Event) -> None:
+        """S51: a load beside the steps holds the blocks of its tokens, as the side that sends them does."""
+        call, seen = event.call, event.seen
+        if call is not None and seen is not None and call.external and seen.outcome == GRANTED:
+            self.loading.add(call.request)
+            self._counted("load", call.request, seen.rows, call.computed + call.external, True)
+
+    def _counted(self, law: str, name: int, rows: Rows, tokens: int, exactly: bool) -> None:
+        for row, (attention, size) in zip(rows, self.sizes, strict=True):
+            needed = ceil_div(tokens, size)
+            if attention and (len(row) < needed or (exactly and len(row) > needed)):
+                sign = "more blocks" if len(row) > needed else "less blocks"
+                text = f"request {name}: {len(row)} columns for {tokens} tokens, {needed} are needed"
+                self.broken(law, sign, text)
+
+    def _ended(self, event: Event) -> None:
+        """S51: blocks of what is computed, all known tokens but the last; no others from the prefill side of a pair."""
+        known = self.live.get(event.request)
+        if not event.tokens or event.seen is None or known is None:
+            return
+        self.sending.add(event.request)
+        if event.request in self.ending:
+            self._counted("handover", known.id, event.seen.rows, known.prompt + known.out - 1, known.limit == 1)
+
+    def reported(self, transfers: Transfers) -> None:
+        """The worker's side of the connector has told of these."""
+        self.loading.difference_update(transfers.loaded)
+        self.sending.difference_update(transfers.sent)
+        if transfers.failed is not None and transfers.failed[0] in transfers.loaded:
+            self.failed.add(transfers.failed[0])
+
+    def drained(self, free: int) -> None:
+        """Everything has ended: every block is free, once."""
+        if free != self.usable or self.parked or self.kept:
+            self.broken("drain", "blocks", f"everything has ended, but {free} of {self.usable} blocks are free")
+
+    # ---------------------------------------------------------------------------------------------- blocks
 
     def returned(self, events: list[Event]) -> None:
         """Blocks that come back outside a step: of who finished, was aborted, or was reset."""
@@ -146,16 +230,26 @@ class SchedulerLaws:
         victims: list[int] = []
         asker = -1
         scheduled = {name for name, _ in planned.tokens}
-        events = [event for event in events if event.what in (ASK, FREE)]
+        events = [event for event in events if event.what in (ASK, FREE, POP)]
         ends = frozenset(block for pair in planned.copies for block in pair)
         for number, event in enumerate(events):
             self._blocks(event, ends)
             call = event.call
             if event.what == ASK and call is not None:
-                if call.lookahead != self.lookahead:
-                    sign = "more" if call.lookahead > self.lookahead else "less"
-                    self.broken("lookahead", sign, f"asked with lookahead {call.lookahead}, needs {self.lookahead}")
+                if event.seen is not None and event.seen.outcome == GRANTED:
+                    self.failed.discard(call.request)
+                    self.again.discard(call.request)
+                needed = self.lookahead if call.new else 0  # S43: a load beside the steps computes nothing
+                if call.lookahead != needed:
+                    sign = "more" if call.lookahead > needed else "less"
+                    self.broken("lookahead", sign, f"asked with lookahead {call.lookahead}, needs {needed}")
                 continue
+            if event.request in self.failed:  # nothing of its load is valid: it begins anew
+                self.failed.discard(event.request)
+                self.again.add(event.request)
+                continue
+            if event.what == POP:
+                self.broken("needless", "not free at once", f"{event.request} preempted, its blocks do not come free")
             before = events[number - 1] if number else None
             if before is None or before.seen is None or before.seen.outcome != REFUSED:
                 self.broken("needless", "no refusal", f"request {event.request} preempted though nothing was refused")
@@ -228,12 +322,14 @@ class SchedulerLaws:
 
     def _progress(self, planned: Planned, flying: int) -> None:
         """If some request could run alone in the idle engine, there is no sequence of empty steps."""
-        stands = not planned.tokens and not flying and self.live and self.paused == UNPAUSED
+        moves = bool(planned.tokens or flying or self.loading or self.kept)  # blocks that move elsewhere come back
+        stands = not moves and self.live and self.paused == UNPAUSED
         self.idle = self.idle + 1 if stands else 0
-        if self.idle == 3:
+        if self.idle == self.patience:
             self.stuck = True
             waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
-            self.broken("progress", "nobody runs", f"nothing is in flight, nobody is scheduled: requests {waits} wait")
+            what = AGAIN if self.again.intersection(self.live) else "nobody runs"
+            self.broken("progress", what, f"nothing is in flight, nobody is scheduled: requests {waits} wait")
 
     # --------------------------------------------------------------------------------------------- outputs
 
@@ -249,7 +345,9 @@ class SchedulerLaws:
             known.out += len(tokens)
             if known.out > known.limit or known.prompt + known.out > self.longest:
                 self.broken("length", "too long", f"request {name} has {known.out} outputs, {known.limit} may be")
+        self.ending = {name for name, tokens, reason in delivered if reason and tokens}
         self.returned(events)
+        self.ending = set()
         for name, _, reason in delivered:
             if reason:
                 self.left(name)
@@ -260,7 +358,9 @@ class SchedulerLaws:
         if known is None:
             self.broken("finished", "twice", f"request {name} ends a second time")
             return
-        if known.held:
+        if name in self.loading or name in self.sending:
+            self.kept[name] = known
+        elif known.held:
             self.broken("owner", "not returned", f"request {name} has ended and holds {known.held} blocks")
         self.running = [other for other in self.running if other is not known]
 

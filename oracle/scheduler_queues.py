@@ -51,15 +51,21 @@ class Queues:
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        #: those that wait with blocks: loads under way or ended, not yet admitted
+        self.holding: list[Request] = []
         self.deferred: set[Request] = set()
         self.flights: list[InFlight] = []
         self.preempted: list[int] = []
         self.finished: list[int] = []
         self.paused = UNPAUSED
 
+    def _give(self, request: Request) -> None:
+        """Its blocks come back."""
+        self.free(request.id)
+
     def _preempt(self, request: Request, drop: bool = False) -> None:
         """S7, S33: blocks back, nothing computed, in front of the queue; what is in flight has become stale."""
-        self.free(request.id)
+        self._give(request)
         request.drop = drop or (request.drop and request.stale > 0)
         request.status, request.comp, request.spec, request.ph = PREEMPTED, 0, 0, 0
         request.stale = request.fl
@@ -69,8 +75,12 @@ class Queues:
 
     def _enqueue(self, request: Request, front: bool = False) -> None:
         self.waiting.insert(0 if front else len(self.waiting), request)
+        self._order(self.waiting)
+
+    def _order(self, queue: list[Request]) -> None:
+        """S26."""
         if self.by_priority:
-            self.waiting.sort(key=lambda one: (*one.urgency, str(one.id)))
+            queue.sort(key=lambda one: (*one.urgency, str(one.id)))
 
     def _call(self, request: Request, comp: int, new: int, admission: bool, local: int = 0) -> Call:
         """S5 and S10: what is asked. The full lookahead always, at admission and for a chunk that is not the last."""
@@ -97,8 +107,8 @@ class Queues:
 
     # ------------------------------------------------------------------------------------ what comes back
 
-    def output(self, returned: dict[int, list[int]], stop: int, proposed: dict[int, int] | None) -> list[Delivered]:
-        """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. Then the next step's drafts (S20)."""
+    def back(self, returned: dict[int, list[int]], stop: int, skipped: int | None = None) -> list[Delivered]:
+        """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. skipped: whose tokens are dropped."""
         flight = self.flights.pop(0)
         delivered: list[Delivered] = []
         ended: list[Request] = []
@@ -112,6 +122,8 @@ class Queues:
                 request.stale -= new
                 if request.drop:
                     continue
+            if name == skipped:
+                continue
             tokens = returned.get(name, [])
             if not tokens:
                 continue
@@ -129,11 +141,14 @@ class Queues:
                 ended.append(request)
                 self._end(request)
         self._leave(ended)
+        return delivered
+
+    def propose(self, proposed: dict[int, int] | None) -> None:
+        """S20: the drafts of the next step, without overlap."""
         for name, count in (proposed or {}).items():
             request = self.requests.get(name)
             if request is not None:
                 request.spec = 0 if request.chunk else count
-        return delivered
 
     def _append(self, request: Request, tokens: list[int], stop: int) -> tuple[list[int], str]:
         """One by one: a stop token, then the length; what follows is cut."""
@@ -146,14 +161,13 @@ class Queues:
         return tokens, ""
 
     def _end(self, request: Request) -> None:
-        self.free(request.id)
-        del self.requests[request.id]
-        self.finished.append(request.id)
+        raise NotImplementedError
 
     def _leave(self, ended: list[Request]) -> None:
         if ended:
             self.running = [request for request in self.running if request not in ended]
             self.waiting = [request for request in self.waiting if request not in ended]
+            self.holding = [request for request in self.holding if request not in ended]
             self.deferred.difference_update(ended)
 
     # ---------------------------------------------------------------------------------------- from outside
@@ -180,5 +194,6 @@ class Queues:
         """The state as a real scheduler shows it."""
         states = [request.state() for request in self.running]
         if everything:
-            states += [request.state() for request in self.waiting]
-        return Situation([one.id for one in self.running], [one.id for one in self.waiting], [], states, free)
+            states += [request.state() for request in (*self.waiting, *self.holding)]
+        running, waiting, holding = ([r.id for r in queue] for queue in (self.running, self.waiting, self.holding))
+        return Situation(running, waiting, holding, states, free)

@@ -32,6 +32,8 @@ class Request:
     junction: int = 0
     """J of its last lookup (caching spec, P27)."""
     content: Content | None = None
+    last: int = 0
+    """Number of the last step that it was scheduled in, where steps are numbered (S49)."""
 
     @property
     def n(self) -> int:

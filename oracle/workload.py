@@ -23,6 +23,10 @@ from oracle.trace import Call, Difference, Observation, Rows
 FCFS, PRIORITY = "fcfs", "priority"
 #: the token that stops a request
 STOP = 120
+#: a load runs beside the steps, or as part of the step that admits the request
+ASYNC, SYNC = "async", "sync"
+KV_BOTH, KV_PRODUCER, KV_CONSUMER = "kv_both", "kv_producer", "kv_consumer"
+RECOMPUTE, FAIL = "recompute", "fail"
 #: nothing is held back; no newcomer is admitted; nothing is scheduled
 UNPAUSED, PAUSED_NEW, PAUSED_ALL = "unpaused", "paused_new", "paused_all"
 
@@ -43,6 +47,7 @@ class SchedulerSetting(Setting):
     max_num_active_seqs: A, requests that may run (None: max_num_seqs). long_prefill_token_threshold: T0 (0: off).
     prefill_schedule_interval: I, the cadence of prefills. scheduler_reserve_full_isl: the whole known sequence must
     fit at admission. draft_counts: (first, last, drafts of the next step) by the number of scheduled requests.
+    kv_role, kv_load_failure_policy: of the KV connector. Only a consumer (or both) loads.
     """
 
     max_num_scheduled_tokens: int | None = None
@@ -54,6 +59,8 @@ class SchedulerSetting(Setting):
     prefill_schedule_interval: int = field(default=1, validator=at_least(1))
     scheduler_reserve_full_isl: bool = True
     draft_counts: tuple[tuple[int, int, int], ...] | None = None
+    kv_role: str = field(default=KV_BOTH, validator=one_of(KV_BOTH, KV_PRODUCER, KV_CONSUMER))
+    kv_load_failure_policy: str = field(default=RECOMPUTE, validator=one_of(RECOMPUTE, FAIL))
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -63,8 +70,10 @@ class SchedulerSetting(Setting):
             raise SettingError(f"in_flight_depth must be 1 or 2 (async scheduling), got {self.in_flight_depth}")
         if self.max_in_flight_tokens is not None:
             raise SettingError("max_in_flight_tokens follows from max_num_batched_tokens at this level; leave it out")
-        if self.kv_connector or any(isinstance(group, CrossAttention) for group in self.groups):
-            raise SettingError("this version schedules without a KV connector and without an encoder")
+        if any(isinstance(group, CrossAttention) for group in self.groups):
+            raise SettingError("this version schedules without an encoder")
+        if not self.kv_connector and (self.kv_role, self.kv_load_failure_policy) != (KV_BOTH, RECOMPUTE):
+            raise SettingError("kv_role and kv_load_failure_policy need kv_connector true, got false")
         for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -88,6 +97,9 @@ class SchedulerSetting(Setting):
         align = {group.block_size for group in self.groups if isinstance(group, Mamba) and group.mode == "align"}
         if len(align) > 1:
             raise SettingError(f"Mamba groups in mode align must have one block size, got {sorted(align)}")
+        states = [group for group in self.groups if isinstance(group, Mamba)]
+        if not self.enable_caching and any(group.checkpoint_blocks for group in states):
+            raise SettingError("checkpoint_blocks need enable_caching true, got false")
         if self.enable_caching:
             self._check_drafter_of_hits()
         need = blocks_for_one(self)
@@ -105,6 +117,25 @@ class SchedulerSetting(Setting):
         ):
             if getattr(self, name) != value:
                 raise SettingError(f"{name} must be {value} with this drafter, got {getattr(self, name)}")
+        if self.kv_connector and self.fine_hits:
+            raise SettingError("this version has no KV connector beside hits inside a block; set one of them off")
+        if self.kv_connector and any(isinstance(group, Mamba) for group in self.groups):
+            raise SettingError("this version has no KV connector beside Mamba groups with caching on")
+
+    @property
+    def defers_frees(self) -> bool:
+        """S49: a step in flight may still write blocks that a load could be given."""
+        return self.kv_connector and self.in_flight_depth > 1 and self.kv_role != KV_PRODUCER
+
+    @property
+    def fails_by_block(self) -> bool:
+        """Whether a failed load is told by its blocks: they name a request in one group; a state is all or nothing."""
+        return len(self.groups) == 1 and not isinstance(self.groups[0], Mamba)
+
+    @property
+    def drops_preempted(self) -> bool:
+        """Whether a preemption drops the outputs in flight: a producer must hand over the K/V of what it delivers."""
+        return self.kv_connector and self.kv_role != KV_CONSUMER
 
     @property
     def budget(self) -> int:
@@ -148,6 +179,9 @@ class Submit:
     """A request arrives: `prompt` tokens, at most `max_tokens` outputs. Smaller `priority` is more urgent.
 
     forks: where its content leaves the one that all share (`oracle.content`); with caching on.
+    With a KV connector: remote: tokens of the prompt whose K/V lie elsewhere, `load`ed beside the steps or in one.
+    unknown: how many looks the connector cannot answer yet. again: they can be loaded once more after a preemption or a
+    failed load. keeps: the blocks are kept after the end until they are sent.
     """
 
     request: int
@@ -155,6 +189,11 @@ class Submit:
     max_tokens: int = 1
     priority: int = 0
     forks: tuple[int, ...] = ()
+    remote: int = 0
+    load: str = field(default=ASYNC, validator=one_of(ASYNC, SYNC))
+    unknown: int = 0
+    again: bool = False
+    keeps: bool = False
 
 
 @frozen(kw_only=True)
@@ -164,12 +203,16 @@ class Step:
     Of the output that comes back: accepted: (request, accepted drafts), absent 0. stops: (request, which of the
     returned tokens is a stop token, from 0). drafts: (request, drafts proposed for its next step), absent K; without
     overlap only. early: every output in flight comes back.
+    loaded: (request, 0) whose load ends with this output, (request, j) if it failed from the j-th column on, the first
+    is 1. sent: requests whose blocks are sent.
     """
 
     accepted: tuple[tuple[int, int], ...] = ()
     stops: tuple[tuple[int, int], ...] = ()
     drafts: tuple[tuple[int, int], ...] = ()
     early: bool = False
+    loaded: tuple[tuple[int, int], ...] = ()
+    sent: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -214,10 +257,18 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
             raise SettingError(f"prompt must be 1 to {limit - 1}, max_model_len {limit} less 1, got {operation.prompt}")
         if not 0 < operation.max_tokens <= MOST:
             raise SettingError(f"max_tokens must be 1 to {MOST}, got {operation.max_tokens}")
+        if operation.remote and (not setting.kv_connector or setting.kv_role == KV_PRODUCER):
+            raise SettingError(f"remote tokens need a KV connector that consumes, got {operation.remote}")
+        if operation.keeps and not setting.kv_connector:
+            raise SettingError("a request that keeps its blocks needs a KV connector")
+        if not 0 <= operation.remote <= operation.prompt:
+            raise SettingError(f"remote must be 0 to the prompt's {operation.prompt} tokens, got {operation.remote}")
+        if not 0 <= operation.unknown <= MOST:
+            raise SettingError(f"unknown must be 0 to {MOST} looks, got {operation.unknown}")
     if isinstance(operation, Submit | Abort) and operation.request < 0:
         raise SettingError(f"request must be at least 0, got {operation.request}")
     if isinstance(operation, Step):
-        for name in ("accepted", "stops", "drafts"):
+        for name in ("accepted", "stops", "drafts", "loaded"):
             for pair in getattr(operation, name):
                 if len(pair) != 2 or min(pair) < 0:
                     raise SettingError(f"{name} must be pairs of numbers of at least 0, got {list(pair)}")
@@ -226,9 +277,9 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
 # ------------------------------------------------------------------------------------------- what is observed
 
 #: the states of a request, as the tables name them
-WAITING, RUNNING, PREEMPTED = "waiting", "running", "preempted"
+WAITING, RUNNING, PREEMPTED, LOADING = "waiting", "running", "preempted", "loading"
 #: why a request ended
-STOPPED, LENGTH = "stop", "length"
+STOPPED, LENGTH, ERROR = "stop", "length", "error"
 
 
 @define(slots=True)
@@ -306,13 +357,19 @@ class Situation:
 
 #: what the scheduler does to the manager, in order
 ASK, FREE, LOOK, NAME = "ask", "free", "look", "name"
+#: blocks taken from a request and kept back, the oldest of these returned, dead columns returned
+POP, GIVE, TRIM = "pop", "give", "trim"
+#: what it does to its KV connector: asks for a match, tells that blocks are there, that a request has ended
+MATCH, START, ENDED = "match", "start", "ended"
 
 
 @define(slots=True)
 class Event:
     """One call of the manager: an ask with its answer, or blocks returned (free: blocks free afterwards).
 
-    With caching on also a lookup (tokens: the hit; junction) and names published up to `tokens`.
+    With caching on also a lookup (tokens: the hit; junction) and names published up to `tokens`. With a connector:
+    tokens of a match (-1: it cannot tell) or of a start; of an end the blocks handed over (`seen.rows`),
+    tokens 1 where they are kept.
     """
 
     what: str
@@ -328,6 +385,21 @@ class Event:
 Delivered = tuple[int, tuple[int, ...], str]
 
 
+@frozen
+class Transfers:
+    """What the worker's side of a connector reports with an output.
+
+    loaded, sent: requests. failed: (request, first column that did not load): one at most, or none.
+    """
+
+    loaded: tuple[int, ...] = ()
+    sent: tuple[int, ...] = ()
+    failed: tuple[int, int] | None = None
+
+
+NOTHING_MOVED = Transfers()
+
+
 class SchedulerTarget(Protocol):
     """A party that schedules: the real one, or one of a fork. `events` holds the manager's calls of the last method."""
 
@@ -341,7 +413,9 @@ class SchedulerTarget(Protocol):
         """Of each request of the last planned step, whether the worker samples for it."""
         ...
 
-    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
+    def output(
+        self, returned: dict[int, list[int]], proposed: dict[int, int] | None, transfers: Transfers
+    ) -> list[Delivered]:
         """The oldest step in flight comes back with these tokens; the drafts proposed after it, without overlap."""
         ...
 

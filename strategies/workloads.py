@@ -22,10 +22,17 @@ from oracle.laws import blocks_for_one
 from oracle.methods import METHODS, Method
 from oracle.setting import Setting
 from oracle.workload import (
+    ASYNC,
+    FAIL,
     FCFS,
+    KV_BOTH,
+    KV_CONSUMER,
+    KV_PRODUCER,
     PAUSED_ALL,
     PAUSED_NEW,
     PRIORITY,
+    RECOMPUTE,
+    SYNC,
     UNPAUSED,
     Abort,
     Pause,
@@ -58,13 +65,16 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching",
+    "caching", "connector",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(("counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
 
 #: what the rarest crossings need: on in three traces of four
 OFTEN = frozenset(("speculation", "hybrid", "caching"))
+
+
+_NO_CHECKPOINTS: dict[str, Any] = {"checkpoint_blocks": 0, "checkpoint_alignment": None}
 
 
 class Drawn:
@@ -136,17 +146,31 @@ def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int,
         return {}
     value = reader.byte()
     states = [group for group in groups if isinstance(group, Mamba)]
+    connected = "connector" in drawn
+    if connected and (states or (drops and (chunked or ahead > lcm(*sizes)))):
+        return {}
     common = gcd(*sizes)
     divisors = [size for size in range(1, common + 1) if common % size == 0]
-    fine = len(groups) > 1 and (bool(states) or value & 3 == 3)
+    fine = not connected and len(groups) > 1 and (bool(states) or value & 3 == 3)
     sparse = states or any(isinstance(group, SlidingWindow) for group in groups)
     interval = lcm(*sizes) if sparse and not value & 64 else None
     return {
         "enable_caching": True,
-        "num_hash_lookahead_tokens": ahead if drops else 0,
+        "num_hash_lookahead_tokens": ahead if drops and not connected else 0,
+        "use_eagle": drops and connected,
         "num_prefill_lookahead_tokens": ahead,
         "hash_block_size": divisors[-1 - (value >> 2) % len(divisors)] if fine else None,
         "prefix_cache_retention_interval": None if interval is None else interval * (0, 1, 0, 2)[value >> 4 & 3],
+    }
+
+
+def _connected(reader: Reader) -> dict[str, Any]:
+    """The KV connector's part."""
+    how = reader.byte()
+    return {
+        "kv_connector": True,
+        "kv_role": (KV_BOTH, KV_BOTH, KV_CONSUMER, KV_PRODUCER)[how & 3],
+        "kv_load_failure_policy": FAIL if how & 4 else RECOMPUTE,
     }
 
 
@@ -181,6 +205,8 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     if not chunked:
         batched = max(batched, longest)
     groups = _groups(reader, drawn, drafts, depth, longest)
+    if "connector" in drawn:  # which has no states with caching on
+        groups = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
     value = reader.byte()
     threshold = (1, 2, 4, 8)[value & 3] if "threshold" in drawn else 0
     more: dict[str, Any] = {
@@ -195,6 +221,8 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     }
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
     more |= _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)
+    if "connector" in drawn:
+        more |= _connected(reader)
     sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
     budget = reader.byte()
     return (
@@ -272,12 +300,31 @@ class Operations:
         prompt, most = self._prompt(), (1 + value % 5, 4 + value % 24, self.longest, 8 + value % 16)[value >> 6]
         if "grow" in self.drawn and value & 3:
             prompt, most = 1 + prompt % (self.longest // 2 + 1), self.longest
-        return Submit(
+        plain = Submit(
             request=self.count - 1,
             prompt=min(prompt, self.longest),
             max_tokens=most,
             forks=self._forks() if self.setting.enable_caching else (),
             priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
+        )
+        return self._connected(plain) if self.setting.kv_connector else plain
+
+    def _connected(self, plain: Submit) -> Submit:
+        """What the far side has of it: most often all of the prompt, or up to a border; how it is loaded."""
+        value, more = self.reader.byte(), self.reader.byte()
+        size = self.borders[value % len(self.borders)]
+        remote = (plain.prompt, plain.prompt, plain.prompt - plain.prompt % size, value * 3 % (plain.prompt + 1))[
+            value >> 6
+        ]
+        if self.setting.kv_role == KV_PRODUCER or more & 3 == 3:
+            remote = 0
+        return evolve(
+            plain,
+            remote=remote,
+            load=SYNC if remote and more & 4 else ASYNC,
+            unknown=more >> 6 if remote and more & 8 else 0,
+            again=bool(remote and more & 16),
+            keeps=bool(more & 32),
         )
 
     def _event(self, choice: int) -> SchedulerOperation:
@@ -303,7 +350,15 @@ class Operations:
         if "stops" in self.drawn and choice & 25 == 25 and self.count:
             stops = [(names[choice % len(names)], choice >> 6)]
         early = "early" in self.drawn and choice & 2 == 2
-        return Step(accepted=tuple(accepted), stops=tuple(stops), drafts=tuple(drafts), early=early)
+        plain = Step(accepted=tuple(accepted), stops=tuple(stops), drafts=tuple(drafts), early=early)
+        return self._moved(plain, names) if self.setting.kv_connector else plain
+
+    def _moved(self, plain: Step, names: range) -> Step:
+        """A load in three ends, one in eight of these badly; a sending in two ends."""
+        value, fails = self.reader.byte(), self.reader.byte()
+        loaded = [(n, 1 + fails % 5 if fails & 7 == n & 7 else 0) for n in names if (value + 5 * n) % 3 == 0]
+        sent = [n for n in names if (value >> n % 8) & 1]
+        return evolve(plain, loaded=tuple(loaded), sent=tuple(sent))
 
 
 def decode(data: bytes) -> SchedulerTrace:

@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import copy
 import importlib
+import logging
 from functools import cache
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from harness.targets import compat, config
+from harness.targets import compat, config, connector
 from oracle.budget import Case
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.methods import METHODS
-from oracle.trace import GRANTED, REFUSED, Call, Observation, Rows
+from oracle.remote import FarSide
+from oracle.trace import DONE, GRANTED, REFUSED, Call, Observation, Rows
 from oracle.workload import (
     ASK,
     FREE,
+    GIVE,
+    LOADING,
     LOOK,
     NAME,
+    NOTHING_MOVED,
+    POP,
     PREEMPTED,
     RUNNING,
     STOP,
+    TRIM,
     WAITING,
     Delivered,
     Event,
@@ -36,6 +43,7 @@ from oracle.workload import (
     Situation,
     State,
     Submit,
+    Transfers,
 )
 
 BLOCK_ID = attrgetter("block_id")
@@ -49,6 +57,7 @@ def modules() -> SimpleNamespace:
     """What of vLLM is used here, imported once; TargetError when it is missing."""
     settings = config.import_config()
     load = importlib.import_module
+    logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)  # failed loads are asked for
     return SimpleNamespace(
         config=settings,
         scheduler=load("vllm.v1.core.sched.scheduler").Scheduler,
@@ -58,6 +67,7 @@ def modules() -> SimpleNamespace:
         sampling=load("vllm.sampling_params").SamplingParams,
         output=load("vllm.v1.outputs").ModelRunnerOutput,
         drafts=load("vllm.v1.outputs").DraftTokenIds,
+        transfers=load("vllm.v1.outputs").KVConnectorOutput,
         pause=load("vllm.v1.core.sched.interface").PauseState,
     )
 
@@ -121,6 +131,7 @@ def engine_config(setting: SchedulerSetting) -> Any:
         cache_config=settings.CacheConfig(block_size=16, enable_prefix_caching=setting.enable_caching),
         parallel_config=settings.ParallelConfig(),
         device_config=settings.DeviceConfig("cpu"),
+        kv_transfer_config=_transfer(setting),
         speculative_config=config.drafter(Case(method=name, parallel=parallel, drafts=drafts), setting.draft_counts),
     )
     # the engine writes these after it has sized the cache
@@ -134,6 +145,18 @@ def engine_config(setting: SchedulerSetting) -> Any:
     if bool(built.scheduler_config.async_scheduling) != (setting.in_flight_depth > 1):
         raise compat.TargetError("the release switched async scheduling off on this machine; see its platform")
     return built
+
+
+def _transfer(setting: SchedulerSetting) -> Any:
+    if not setting.kv_connector:
+        return None
+    return modules().config.KVTransferConfig(
+        kv_connector=connector.NAME,
+        kv_connector_module_path=connector.__name__,
+        kv_role=setting.kv_role,
+        kv_load_failure_policy=setting.kv_load_failure_policy,
+        engine_id="slotcheck",
+    )
 
 
 class Scheduler:
@@ -155,9 +178,11 @@ class Scheduler:
         self.events: list[Event] = []
         self.hasher = compat.block_hasher(setting) if setting.enable_caching else None
         self.contents: dict[int, Content] = {}
+        self.far, self.by_block = FarSide(setting), setting.fails_by_block
         self._spy()
         status = vllm.status
         self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
+        self.words[status.WAITING_FOR_REMOTE_KVS] = LOADING
 
     # -------------------------------------------------------------------------------------------- the spy
 
@@ -173,6 +198,43 @@ class Scheduler:
         self.look, self.publish = manager.get_computed_blocks, manager.cache_blocks
         if self.hasher is not None:
             manager.get_computed_blocks, manager.cache_blocks = self._look, self._name
+        if self.scheduler.connector is not None:
+            self._spy_transfers()
+
+    def _spy_transfers(self) -> None:
+        """The connector, blocks that are kept back and returned later, dead columns that return at the end."""
+        manager, pool = self.manager, self.manager.block_pool
+        self.scheduler.connector.far, self.scheduler.connector.tell = self.far, self._told
+        self.pop, self.trim, self.give_back = (
+            manager.pop_blocks_for_free,
+            manager.remove_skipped_blocks,
+            pool.free_blocks,
+        )
+        #: whether the manager itself is at work: what it returns is part of its call
+        self.inside = False
+        manager.pop_blocks_for_free, manager.remove_skipped_blocks = self._pop, self._trim
+        pool.free_blocks = self._given
+
+    def _told(self, event: Event) -> None:
+        self.events.append(event)
+
+    def _pop(self, request: Any) -> Any:
+        blocks = self.pop(request)
+        self.events.append(Event(POP, int(request.request_id), None, None, self.queue.num_free_blocks))
+        return blocks
+
+    def _trim(self, request_id: str, processed_computed_tokens: int, num_prompt_tokens: int | None = None) -> None:
+        outer, self.inside = self.inside, True
+        self.trim(request_id, processed_computed_tokens, num_prompt_tokens)
+        self.inside = outer
+        if not outer:
+            seen = self._seen(DONE, request_id)
+            self.events.append(Event(TRIM, int(request_id), None, seen, seen.free, processed_computed_tokens))
+
+    def _given(self, blocks: Any) -> None:
+        self.give_back(blocks)
+        if not self.inside:
+            self.events.append(Event(GIVE, -1, None, None, self.queue.num_free_blocks))
 
     def _ask(
         self,
@@ -213,6 +275,7 @@ class Scheduler:
             request.shared_prefix_boundary,
             self.contents.get(int(name)),
         )
+        self.inside = True
         try:
             blocks = self.allocate(
                 request,
@@ -231,6 +294,8 @@ class Scheduler:
         except Exception as error:
             self.events.append(Event(ASK, call.request, call, self._seen(f"error:{type(error).__name__}", name), 0))
             raise
+        finally:
+            self.inside = False
         if blocks is None:
             seen = self._seen(REFUSED, name)
         else:
@@ -249,7 +314,9 @@ class Scheduler:
         self.events.append(Event(NAME, int(request.request_id), None, None, 0, tokens))
 
     def _free(self, request: Any) -> None:
+        self.inside = True
         self.give(request)
+        self.inside = False
         self.events.append(Event(FREE, int(request.request_id), None, None, self.queue.num_free_blocks))
 
     def _seen(self, outcome: str, name: str) -> Observation:
@@ -264,6 +331,7 @@ class Scheduler:
     # ---------------------------------------------------------------------------------------- the workload
 
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
+        self.far.submitted(operation)
         if content is not None:
             self.contents[operation.request] = content
         self.scheduler.add_request(
@@ -289,15 +357,19 @@ class Scheduler:
     def samples(self) -> dict[int, bool]:
         return self.steps[-1][1]
 
-    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
+    def output(
+        self, returned: dict[int, list[int]], proposed: dict[int, int] | None, transfers: Transfers = NOTHING_MOVED
+    ) -> list[Delivered]:
         self.events = []
         return [
             (int(one.request_id), tuple(one.new_token_ids), "" if one.finish_reason is None else str(one.finish_reason))
-            for outputs in self._update(returned, proposed).values()
+            for outputs in self._update(returned, proposed, transfers).values()
             for one in outputs.outputs
         ]
 
-    def _update(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> Any:
+    def _update(
+        self, returned: dict[int, list[int]], proposed: dict[int, int] | None, transfers: Transfers = NOTHING_MOVED
+    ) -> Any:
         """What the engine core does with a step's output: the tokens, then the drafts of the next step."""
         vllm = modules()
         out, _ = self.steps.pop(0)
@@ -306,12 +378,34 @@ class Scheduler:
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
             sampled_token_ids=[list(returned.get(int(name), ())) for name in names],
+            kv_connector_output=self._reported(transfers),
         )
         results = self.scheduler.update_from_output(out, runner)
+        for name in transfers.loaded:
+            self.far.arrived(name, transfers.failed is not None and transfers.failed[0] == name)
+        for name in transfers.sent:
+            self.far.sent(name)
         if proposed is not None and names:
             made = [[TOKEN] * proposed.get(int(name), 0) for name in names]
             self.scheduler.update_draft_token_ids(vllm.drafts(names, made))
         return results
+
+    def _reported(self, transfers: Transfers) -> Any:
+        """What the worker's side of the connector says; in the order given, which is any to a real one."""
+        if transfers == NOTHING_MOVED:
+            return None
+        said: dict[str, Any] = {
+            "finished_recving": [str(name) for name in transfers.loaded],
+            "finished_sending": [str(name) for name in transfers.sent],
+        }
+        if transfers.failed is not None:
+            name, column = transfers.failed
+            if self.by_block:
+                said["invalid_block_ids"] = {self._rows(str(name))[0][column]}
+            else:
+                said["failed_recving"] = {str(name)}
+            self.far.failures[name] += name not in self.far.loading
+        return modules().transfers(**said)
 
     def abort(self, request: int) -> bool:
         self.events = []
@@ -363,8 +457,10 @@ class Bare(Scheduler):
     def schedule(self) -> Any:
         self.steps.append((self.scheduler.schedule(), {}))
 
-    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> Any:
-        self._update(returned, proposed)
+    def output(
+        self, returned: dict[int, list[int]], proposed: dict[int, int] | None, transfers: Transfers = NOTHING_MOVED
+    ) -> Any:
+        self._update(returned, proposed, transfers)
 
 
 def planned(out: Any) -> Planned:

@@ -209,6 +209,81 @@ DEFECTS = (
         "if request.num_computed_tokens + request.num_preemptions == 0:\n                    if request.resumable",
         "S37",
     ),
+    Defect(
+        "lookahead on loads",
+        "limit_lookahead_tokens = load_kv_async and",
+        "limit_lookahead_tokens = False and",
+        "S43",
+    ),
+    Defect(
+        "a load is cached before it is there", "delay_cache_blocks=load_kv_async", "delay_cache_blocks=False", "S43"
+    ),
+    Defect(
+        "nothing reserved for those that load",
+        "self._inflight_prefill_reserved_blocks()\n                        + self._spec",
+        "self._spec",
+        "S44",
+    ),
+    Defect(
+        "a load that has ended reserves on",
+        "            if not request.is_prefill_chunk:\n                self._inflight_prefills.discard(request)",
+        "            pass",
+        "S44",
+    ),
+    Defect(
+        "a whole match leaves nothing to compute",
+        "request.num_computed_tokens = request.num_tokens - 1\n        self.finished",
+        "request.num_computed_tokens = request.num_tokens - 2\n        self.finished",
+        "S45",
+    ),
+    Defect(
+        "a failed load counts as loaded",
+        "request.num_computed_tokens = idx * self.block_size",
+        "request.num_computed_tokens = (idx + 1) * self.block_size",
+        "S48",
+    ),
+    Defect(
+        "blocks of a failed load kept",
+        "no handling.)\n                self.kv_cache_manager.free(request)",
+        "no handling.)",
+        "S48",
+    ),
+    Defect(
+        "external tokens not asked for",
+        "num_external_computed_tokens=num_external_computed_tokens,\n                    delay_cache",
+        "num_external_computed_tokens=0,\n                    delay_cache",
+        "S46",
+    ),
+    Defect(
+        "a deferred return is forgotten",
+        "            self.deferred_frees.append((self.sched_step_seq, blocks))",
+        "            pass",
+        "S49",
+    ),
+    Defect(
+        "a deferred return comes too early",
+        "            if fence > self.processed_step_seq:\n                break\n            _, blocks",
+        "            _, blocks",
+        "S49",
+    ),
+    Defect(
+        "a victim whose blocks stay",
+        "if not self._request_blocks_can_be_freed(preempted_req):",
+        "if False:",
+        "S49",
+    ),
+    Defect(
+        "an aborted load gives its blocks at once",
+        "and request.request_id not in self.finished_recving_kv_req_ids\n                )",
+        "and False\n                )",
+        "S50",
+    ),
+    Defect(
+        "blocks that are sent return at the end",
+        "delay_free_blocks |= connector_delay_free_blocks",
+        "pass",
+        "S50",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 

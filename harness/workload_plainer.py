@@ -1,0 +1,80 @@
+"""What a workload's operations may say less: parts of a step, a request's tokens elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import evolve
+
+from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit
+
+#: what a step says of requests, each with a count
+PAIRS = ("accepted", "stops", "drafts", "loaded")
+#: what a request says of a connector, and what says nothing
+ELSEWHERE: dict[str, Any] = {"remote": 0, "load": ASYNC, "unknown": 0, "again": False, "keeps": False}
+
+
+def said(operation: SchedulerOperation) -> int:
+    """How much an operation says."""
+    if isinstance(operation, Submit):
+        more = sum(bool(getattr(operation, name) != value) for name, value in ELSEWHERE.items())
+        numbers = operation.prompt + operation.max_tokens + operation.priority + operation.remote
+        return numbers + operation.unknown + more
+    if isinstance(operation, Step):
+        pairs: list[tuple[int, int]] = [pair for name in PAIRS for pair in getattr(operation, name)]
+        return 3 * (len(pairs) + len(operation.sent)) + operation.early + sum(count for _, count in pairs)
+    return 0
+
+
+def rename(operation: SchedulerOperation, names: dict[int, int]) -> SchedulerOperation:
+    """The same operation with other names of requests."""
+    if isinstance(operation, Submit | Abort):
+        return evolve(operation, request=names.get(operation.request, operation.request))
+    if isinstance(operation, Step):
+        pairs: dict[str, Any] = {
+            name: tuple((names[request], count) for request, count in getattr(operation, name) if request in names)
+            for name in PAIRS
+        }
+        sent = tuple(names[request] for request in operation.sent if request in names)
+        return evolve(operation, sent=sent, **pairs)
+    return operation
+
+
+def without(step: Step, name: int) -> Step:
+    """The same step, saying nothing of one request."""
+    kept: dict[str, Any] = {part: tuple(pair for pair in getattr(step, part) if pair[0] != name) for part in PAIRS}
+    return evolve(step, sent=tuple(request for request in step.sent if request != name), **kept)
+
+
+def plainer(step: Step) -> Iterator[Step]:
+    """The same step, saying less: all of it, one part, one pair, a smaller count."""
+    yield Step()
+    for index in range(len(step.sent)):
+        yield evolve(step, sent=step.sent[:index] + step.sent[index + 1 :])
+    for name in PAIRS:
+        pairs = getattr(step, name)
+        without: dict[str, Any] = {name: ()}
+        yield evolve(step, **without)
+        for index, (request, count) in enumerate(pairs):
+            fewer: dict[str, Any] = {name: pairs[:index] + pairs[index + 1 :]}
+            yield evolve(step, **fewer)
+            if count > 1:
+                lower: dict[str, Any] = {name: (*pairs[:index], (request, 1), *pairs[index + 1 :])}
+                yield evolve(step, **lower)
+    if step.early:
+        yield evolve(step, early=False)
+
+
+def disconnected(trace: SchedulerTrace) -> SchedulerTrace:
+    """The same workload without a connector."""
+    operations = tuple(
+        evolve(operation, **ELSEWHERE)
+        if isinstance(operation, Submit)
+        else evolve(operation, loaded=(), sent=())
+        if isinstance(operation, Step)
+        else operation
+        for operation in trace.operations
+    )
+    setting = evolve(trace.setting, kv_connector=False, kv_role="kv_both", kv_load_failure_policy="recompute")
+    return evolve(trace, setting=setting, operations=operations)
