@@ -11,19 +11,27 @@ from oracle.cached_allocator import CachingAllocator
 from oracle.content import Content
 from oracle.scheduler import Scheduler
 from oracle.scheduler_request import Request
-from oracle.trace import GRANTED, Call, Drained, Observation, Query, Rows
+from oracle.trace import DONE, GRANTED, Call, Drained, Observation, Query, Rows
 from oracle.workload import (
     ASK,
+    ENDED,
     FREE,
+    GIVE,
     LOOK,
+    MATCH,
     NAME,
+    NOTHING_MOVED,
+    POP,
+    START,
     STOP,
+    TRIM,
     Delivered,
     Event,
     Planned,
     SchedulerSetting,
     Situation,
     Submit,
+    Transfers,
 )
 
 
@@ -33,7 +41,7 @@ class OracleScheduler:
     def __init__(self, setting: SchedulerSetting) -> None:
         self.names = CachingAllocator(setting) if setting.enable_caching else None
         self.allocator = self.names or Allocator(setting)
-        self.scheduler = Scheduler(setting, self._ask, self._free, self._look, self._name)
+        self.scheduler = Scheduler(setting, self._ask, self._free, self._look, self._name, blocks=self._blocks(setting))
         self.events: list[Event] = []
         self.held: dict[int, Rows] = {}
         self.sampling: dict[int, bool] = {}
@@ -66,6 +74,38 @@ class OracleScheduler:
         self.names.publish(call, tokens)
         self.events.append(Event(NAME, request.id, None, None, 0, tokens))
 
+    def _blocks(self, setting: SchedulerSetting) -> OracleScheduler | None:
+        return self if setting.kv_connector else None
+
+    def pop(self, request: int) -> bool:
+        self.held.pop(request, None)
+        seen = self.allocator.release(request, True)
+        self.events.append(Event(POP, request, None, None, seen.free))
+        if not self.allocator.popped[-1]:
+            self.allocator.popped.pop()
+            return False
+        return True
+
+    def give_back(self) -> None:
+        self.events.append(Event(GIVE, -1, None, None, self.allocator.give_back().free))
+
+    def trim(self, request: int, processed: int, prompt: int) -> None:
+        seen = self.allocator.trim(request, processed, prompt)
+        self.events.append(Event(TRIM, request, None, seen, seen.free, processed))
+
+    def remaining(self, call: Call, more: int) -> int:
+        return self.allocator.remaining(call, more)
+
+    def matched(self, request: int, external: int | None) -> None:
+        self.events.append(Event(MATCH, request, None, None, 0, -1 if external is None else external))
+
+    def started(self, request: int, external: int) -> None:
+        self.events.append(Event(START, request, None, None, 0, external))
+
+    def ended(self, request: int, computed: int, kept: bool) -> None:
+        rows = self.allocator.handed_over(request, computed)
+        self.events.append(Event(ENDED, request, None, Observation(DONE, (), rows, 0), 0, int(kept)))
+
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
         self.scheduler.submit(operation, arrival, content)
 
@@ -85,9 +125,11 @@ class OracleScheduler:
     def samples(self) -> dict[int, bool]:
         return self.sampling
 
-    def output(self, returned: dict[int, list[int]], proposed: dict[int, int] | None) -> list[Delivered]:
+    def output(
+        self, returned: dict[int, list[int]], proposed: dict[int, int] | None, transfers: Transfers = NOTHING_MOVED
+    ) -> list[Delivered]:
         self.events = []
-        return self.scheduler.output(returned, STOP, proposed)
+        return self.scheduler.output(returned, STOP, proposed, transfers)
 
     def abort(self, request: int) -> bool:
         self.events = []
