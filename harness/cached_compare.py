@@ -17,7 +17,8 @@ from oracle.trace import Audit, CachingTarget, Difference, Drained, Event, Hit, 
 def show_hit(hit: Hit) -> str:
     """A hit as the specs write it."""
     junction = f", junction {hit.junction}" if hit.junction else ""
-    return f"{hit.tokens} tokens{junction}: {' '.join(map(show_row, hit.rows))}"
+    diverged = ", some group has less" if hit.diverged else ""
+    return f"{hit.tokens} tokens{junction}{diverged}: {' '.join(map(show_row, hit.rows))}"
 
 
 def hits(
@@ -32,6 +33,8 @@ def hits(
         sign = "more" if observed.tokens > expected.tokens else "less"
     elif expected.junction != observed.junction:
         rule, sign = "P27", "more" if observed.junction > expected.junction else "less"
+    elif expected.diverged != observed.diverged:
+        rule = "P26"
     else:
         group = next(i for i, (a, b) in enumerate(zip(expected.rows, observed.rows, strict=True)) if a != b)
         rule = "P10"

@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 from harness import canary, findings, tracefile
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
 from harness.forks import in_a_fork
-from harness.reach import minima
+from harness.reach import CACHING_STEPS, minima
 from harness.replay import MakeTarget, Options, run_trace
 from harness.report.folder import Seen, also_names, write_report
 from harness.shrink import Shrunk, defect_of, rank, same_defect
@@ -71,7 +71,7 @@ class Report:
     @property
     def minima(self) -> dict[str, int]:
         """What this run must meet."""
-        return minima(self.job.release, self.job.make_target)
+        return minima(self.job.release, self.job.make_target, self.result.reach[CACHING_STEPS])
 
     @property
     def missed(self) -> list[str]:

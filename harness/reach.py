@@ -101,6 +101,15 @@ CACHING_MINIMA: dict[str, int] = {
 }
 
 
+#: crossings of prefix caching that a run must meet at least once in so many steps of its traces with caching
+CROSSINGS = (
+    *("hit x hybrid", "hit x speculation", "hit x window", "hit x mamba", "hit x preemption", "hit x external tokens"),
+    *("hit inside a block", "copy on write", "copy for the owner", "junction", "deferred to the next step"),
+)
+STEPS_A_CROSSING = 1_000
+CACHING_STEPS = "steps with caching"
+
+
 class Reach:
     """Counts crossings. Cheap: a dictionary, and only what one look at a call can tell."""
 
@@ -305,6 +314,10 @@ def plain_minima(release: str | None) -> dict[str, int]:
     return {name: least for name, least in MINIMA.items() if not absent.get(name)}
 
 
-def minima(release: str | None, make_target: object = None) -> dict[str, int]:
-    """What a run of a target must reach."""
-    return plain_minima(release) | (CACHING_MINIMA if with_caching(make_target, release) else {})
+def minima(release: str | None, make_target: object = None, caching_steps: int = 0) -> dict[str, int]:
+    """What a run of a target must reach; crossings of caching by the steps that its traces with caching had."""
+    if not with_caching(make_target, release):
+        return plain_minima(release)
+    least = caching_steps // STEPS_A_CROSSING
+    scaled = {name: max(least, CACHING_MINIMA[name]) for name in CROSSINGS}
+    return plain_minima(release) | CACHING_MINIMA | scaled

@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from harness import passes
-from harness.reach import Reach
+from harness.reach import CACHING_STEPS, Reach
 from harness.replay import MakeTarget, Options, Outcome, new_replay, run_trace
 from oracle.errors import TraceError
 from oracle.trace import Difference, Trace
@@ -201,6 +201,8 @@ class Shard:
     def _take(self, outcome: Outcome) -> None:
         """Count a trace. A difference is noted after a look whether a second run shows it too."""
         self.result.steps += outcome.steps
+        if outcome.trace.setting.enable_caching:
+            self.result.reach[CACHING_STEPS] += outcome.steps
         for difference in outcome.declared:
             self.result.declared[self.name_of(difference)] += 1
         if outcome.differences:

@@ -213,6 +213,12 @@ REASONS: dict[str, Reason] = {
         "once: what it drops may lie behind the last token but one, so that a resend loses one unit.",
         ("manager:KVCacheManager.get_computed_blocks", "single:*.find_longest_cache_hit"),
     ),
+    "P26": Reason(
+        False,
+        "For a connector that brings states the hit of full attention is taken by itself, and said to have diverged "
+        "where another group has less; where another has more they must agree.",
+        ("manager:KVCacheManager.get_computed_blocks_for_connector",),
+    ),
     "P27": Reason(
         False,
         "The junction is the longest prefix that some group still has and the common hit does not reach.",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from oracle.cached_allocator import CachingAllocator
+from oracle.content import Content
 from oracle.lookup import Finder, SpecClass
 from oracle.publication import Publisher
 from oracle.setting import Setting
@@ -422,3 +423,92 @@ def orphans(target: CachingAllocator) -> None:
         tell(index, names, nodes, 0, *rest)
 
     publisher._tell = tells  # type: ignore[method-assign]
+
+
+@edited
+def report_of_the_last_column_alone(target: CachingAllocator) -> None:
+    """P46: a full report of a hit tells one name a group."""
+    report = target.publisher.report
+
+    def reports(query, hit):
+        cut = Hit(hit.tokens, hit.junction, tuple(row[:1] for row in hit.rows))
+        return report(query, cut)
+
+    target.publisher.report = reports  # type: ignore[method-assign]
+
+
+# ---------------------------------------------------------------------------------- connectors, sessions, contents
+
+
+@edited
+def lacking_states_are_not_told(target: CachingAllocator) -> None:
+    """P26: a hit that only full attention has is taken for one that all have."""
+    lookup = target.lookup
+    target.lookup = lambda query: evolve(lookup(query), diverged=False)  # type: ignore[method-assign]
+
+
+@edited
+def connectors_look_up_as_others(target: CachingAllocator) -> None:
+    """P26: the common hit behind every connector."""
+    lookup = target.lookup
+    target.lookup = lambda query: lookup(evolve(query, apart=False))  # type: ignore[method-assign]
+
+
+@edited
+def pinned_blocks_given_away(target: CachingAllocator) -> None:
+    """P15: a connector's pin is no reference."""
+    target.pin = lambda blocks: (target.pins.append(()), target._seen("done", target.nothing, None))[1]  # type: ignore[method-assign]
+
+
+@edited
+def watched_blocks_queue_like_others(target: CachingAllocator) -> None:
+    """P13: what is still being read is handed out first, if it bears no name."""
+    pool = target.pool
+
+    def give_watched(blocks):
+        taken = [*blocks]
+        pool.give(taken)
+        pool.watched.update(dict.fromkeys(taken))
+
+    pool.give_watched = give_watched  # type: ignore[method-assign]
+
+
+@edited
+def reuse_is_not_told(target: CachingAllocator) -> None:
+    """P15: a block that is being read is handed out in silence."""
+    target.pool._tell_reuse = lambda blocks: None  # type: ignore[method-assign]
+
+
+@edited
+def discarded_tokens_named(target: CachingAllocator) -> None:
+    """P3: the name that ends with a session's discarded token stays."""
+    last: dict[int, Content] = {}
+    publish = target._publish
+
+    def publishes(call, upto, computed):
+        before, content = last.get(call.request, call.content), call.content
+        last[call.request] = content
+        if before is not content and content.kept:
+            end = content.kept + 2
+            content = evolve(content, named=[*before.named[:end], *content.named[end:]])
+        publish(evolve(call, content=content), upto, computed)
+
+    target._publish = publishes  # type: ignore[method-assign]
+
+
+@edited
+def embeddings_are_all_alike(target: CachingAllocator) -> None:
+    """P1: a prompt of embeddings is told apart by its tokens alone, which are placeholders."""
+    pool = target.pool
+    oldest = pool.oldest
+    seen: dict[int, int] = {}
+
+    def nodes(query):
+        found = Finder.nodes(target.finder, query)
+        if query.content.embedded:
+            for index, node in enumerate(found):
+                found[index] = seen.setdefault(index, node) if pool.copies else node
+        return found
+
+    target.finder.nodes = nodes  # type: ignore[method-assign]
+    pool.oldest = oldest  # type: ignore[method-assign]

@@ -143,3 +143,9 @@ def test_kinds_are_counted_by_trace(group, name):
 def test_a_release_must_reach_what_it_has(release, absent):
     """A kind that came later is not asked for."""
     assert absent == set(MINIMA) - set(minima(release))
+
+
+@pytest.mark.parametrize(("steps", "least"), [(0, 50), (40_000, 50), (1_000_000, 1_000)])
+def test_crossings_of_caching_grow_with_the_steps(steps, least):
+    """A long run that met one as often as a short one has lost it."""
+    assert least == minima(None, caching_steps=steps)["hit x hybrid"]
