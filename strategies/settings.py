@@ -23,6 +23,7 @@ from oracle.groups import (
     Group,
     HiddenState,
     Mamba,
+    Sink,
     SlidingWindow,
     SlidingWindowMLA,
     ceil_div,
@@ -47,6 +48,8 @@ KINDS: tuple[type[Group], ...] = (
     CircularBuffer,
     HiddenState,
 )
+#: the byte that gives a full-attention group a sink: rare, because the release cannot build its manager
+SINK = 250
 GROUP_COUNTS = (1, 2, 3, 2, 4, 3, 2, 4, 3, 5)
 #: pool sizes in twentieths of what the longest request needs: below 20 nothing long fits, above 60 little is refused
 POOL_TWENTIETHS = (24, 18, 20, 26, 30, 36, 44, 52, 64, 80, 100)
@@ -136,6 +139,8 @@ def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, 
         more |= {"window": 1 + first % (2 * size + 2), "dcp_sharded": not replicated}
     else:
         more |= {"dcp_sharded": not replicated}
+        if kind is FullAttention and first == SINK and profile == "scheduler":
+            return Sink(block_size=size, sink_len=size, **more)  # type: ignore[arg-type]
     return kind(block_size=size, **more)  # type: ignore[arg-type]
 
 
