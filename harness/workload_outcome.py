@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from harness.workload_suspects import alone_by, stuck_again_by, stuck_by
+from harness.workload_suspects import UNSHARDED, alone_by, stuck_again_by, stuck_by
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
@@ -125,6 +125,8 @@ class Differences:
             causes = {ALONE: alone_by, AGAIN: stuck_again_by}
             cause = causes.get(violation.what, stuck_by)(self.setting) or alone_by(self.setting)
             tags = (cause,) if cause else ()
+        if violation.law == "handover" and self.setting.dcp_size > 1:
+            tags = (UNSHARDED,)
         group = None if violation.group < 0 else self.setting.groups[violation.group]
         kind = "scheduler" if group is None else f"mamba_{group.mode}" if isinstance(group, Mamba) else group.kind
         self.differ(

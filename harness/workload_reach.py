@@ -33,6 +33,7 @@ def count_step(
         reach["empty step"] += 1
         return
     total = sum(tokens for _, tokens in planned.tokens)
+    reach["DCP"] += setting.dcp_size > 1
     reach["full step"] += total == setting.budget
     reach["draft table"] += setting.draft_counts is not None
     reach["drafts verified"] += len(planned.drafts)

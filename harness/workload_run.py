@@ -49,6 +49,7 @@ MINIMA: dict[str, int] = {
     "finished by length": 50,
     "abort in flight": 2,
     "reset while running": 2,
+    "DCP": 20,
     "async load": 50,
     "sync load": 20,
     "load behind a hit": 2,

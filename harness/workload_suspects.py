@@ -9,6 +9,9 @@ from oracle.laws import blocks_for_one
 from oracle.scheduler import Scheduler
 from oracle.workload import SchedulerSetting
 
+#: columns counted without the DCP ranks that they are spread over
+UNSHARDED = "without the DCP factor"
+
 
 def stuck_by(setting: SchedulerSetting) -> str:
     """The trap that a setting has for progress; empty without one.

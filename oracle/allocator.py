@@ -161,12 +161,13 @@ class Allocator:
         rows = rows or [[] for _ in self.rules]
         return sum(rule.remaining(work, more, row) for rule, row in zip(self.rules, rows, strict=True))
 
-    def handed_over(self, request: int, computed: int) -> Rows:
-        """S51: the columns of `computed` tokens; states whole."""
-        rows = self.rows.get(request) or [[] for _ in self.rules]
+    def handed_over(self, request: int, computed: int, ranks: int = 0) -> Rows:
+        """S51: the columns of `computed` tokens; states whole. ranks: of DCP, if not the setting's."""
+        rows, ranks = self.rows.get(request) or [[] for _ in self.rules], ranks or self.setting.dcp_size
+        ends = [ceil_div(computed, group.tokens_per_column(ranks)) for group in self.setting.groups]
         return tuple(
-            tuple(row[: ceil_div(computed, rule.size)] if rule.group.attention else row)
-            for rule, row in zip(self.rules, rows, strict=True)
+            tuple(row[:end] if rule.group.attention else row)
+            for rule, row, end in zip(self.rules, rows, ends, strict=True)
         )
 
     def new_step(self) -> Observation:

@@ -97,15 +97,21 @@ class SchedulerSetting(Setting):
         align = {group.block_size for group in self.groups if isinstance(group, Mamba) and group.mode == "align"}
         if len(align) > 1:
             raise SettingError(f"Mamba groups in mode align must have one block size, got {sorted(align)}")
-        states = [group for group in self.groups if isinstance(group, Mamba)]
-        if not self.enable_caching and any(group.checkpoint_blocks for group in states):
-            raise SettingError("checkpoint_blocks need enable_caching true, got false")
+        self._check_states()
         if self.enable_caching:
             self._check_drafter_of_hits()
         need = blocks_for_one(self)
         if self.num_blocks - 1 < need:
             raise SettingError(f"num_blocks must be at least {need + 1} for a request of max_model_len, got "
                                f"{self.num_blocks}")  # fmt: skip
+
+    def _check_states(self) -> None:
+        """Where Mamba groups are specified at this level."""
+        states = [group for group in self.groups if isinstance(group, Mamba)]
+        if self.dcp_size > 1 and (states or self.enable_caching):
+            raise SettingError(f"this version schedules dcp_size {self.dcp_size} without caching and Mamba groups only")
+        if not self.enable_caching and any(group.checkpoint_blocks for group in states):
+            raise SettingError("checkpoint_blocks need enable_caching true, got false")
 
     def _check_drafter_of_hits(self) -> None:
         """With caching on the manager is told of the drafter."""

@@ -65,10 +65,12 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching", "connector",
+    "caching", "connector", "dcp",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
-RARE = frozenset(("counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active"))
+RARE = frozenset(
+    ("dcp", "counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active")
+)
 
 #: what the rarest crossings need: on in three traces of four
 OFTEN = frozenset(("speculation", "hybrid", "caching"))
@@ -207,6 +209,9 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     groups = _groups(reader, drawn, drafts, depth, longest)
     if "connector" in drawn:  # which has no states with caching on
         groups = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
+    sharded = "dcp" in drawn and "caching" not in drawn and not any(isinstance(group, Mamba) for group in groups)
+    if sharded:  # a group that recycles its blocks cannot be
+        groups = tuple(evolve(group, dcp_sharded=not group.recycles) for group in groups)
     value = reader.byte()
     threshold = (1, 2, 4, 8)[value & 3] if "threshold" in drawn else 0
     more: dict[str, Any] = {
@@ -218,6 +223,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         "parallel_drafting": parallel,
         "num_speculative_tokens": drafts,
         "groups": groups,
+        "dcp_size": 2 if sharded else 1,
     }
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
     more |= _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)

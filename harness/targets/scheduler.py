@@ -134,6 +134,7 @@ def engine_config(setting: SchedulerSetting) -> Any:
         kv_transfer_config=_transfer(setting),
         speculative_config=config.drafter(Case(method=name, parallel=parallel, drafts=drafts), setting.draft_counts),
     )
+    built.parallel_config.decode_context_parallel_size = setting.dcp_size  # whose ranks are devices, refused without
     # the engine writes these after it has sized the cache
     built.cache_config.num_gpu_blocks = setting.num_blocks
     built.cache_config.block_size = align or setting.scheduler_block_size
