@@ -30,6 +30,7 @@ import os
 import secrets
 import time
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 FOLDER, MEGABYTES, PARTS = "SLOTCHECK_RECORD", "SLOTCHECK_RECORD_MB", "SLOTCHECK_RECORD_PARTS"
@@ -114,12 +115,13 @@ class Recorder:
         global _count  # noqa: PLW0603  # engines of this process
         from harness.targets.recorded_setting import setting_of
         from harness.tracefile import CONVERTER
+        from oracle.allocator import Allocator
 
         manager = scheduler.kv_cache_manager
         init, positional, named = manager._slotcheck_built
         names = list(importlib.import_module("inspect").signature(init).parameters)[1:]
         setting = setting_of(init, {**dict(zip(names, positional, strict=False)), **named}, scheduler.vllm_config)
-        self.began = time.monotonic()
+        self.began = monotonic()
         head = {
             "slotcheck": "recording",
             "format": FORMAT,
@@ -139,7 +141,7 @@ class Recorder:
         self.others: list[tuple[int, int]] = []
         self.asks: list[Any] = []
         self.last: list[Any] = []
-        self.taken: list[str] = []
+        self.taken: list[bytes] = []
         self.events: list[Any] = []
         self.digests: list[Any] = []
         self.hashes: dict[str, int] = {}
@@ -147,6 +149,7 @@ class Recorder:
         self.failed = False
         self.caching = setting.enable_caching
         self.tables = [single.req_to_blocks for single in manager.coordinator.single_type_managers]
+        self.zeroes = any(Allocator(setting).zeroed)
         self.recycling = [index for index, group in enumerate(setting.groups) if group.recycles or not group.positional]
         self.undo: list[tuple[Any, str]] = []
         self._wrap()
@@ -163,7 +166,7 @@ class Recorder:
             ("evict_blocks", self._other),
             ("reset_prefix_cache", self._other),
             ("get_computed_blocks", self._looked),
-            ("take_new_block_ids", self._zeroed),
+            *([("take_new_block_ids", self._zeroed)] if self.zeroes else []),
         ):
             if hasattr(manager, name):
                 self._set(manager, name, self._after(name, getattr(manager, name), note))
@@ -242,12 +245,13 @@ class Recorder:
             try:
                 return schedule(*positional, **named)
             finally:
-                self._write("s")
+                self._write(b"s")
 
         return recorded
 
     def _update(self, update: Any) -> Any:
         drafts = self.scheduler.vllm_config.speculative_config is not None
+        plain = not drafts and not self.caching
 
         @functools.wraps(update)
         def recorded(scheduled: Any, output: Any, *positional: Any, **named: Any) -> Any:
@@ -255,46 +259,50 @@ class Recorder:
             try:
                 return update(scheduled, output, *positional, **named)
             finally:
-                self._returned(bool(scheduled.num_scheduled_tokens), accepted)
+                if plain and scheduled.num_scheduled_tokens and not self.events:
+                    self.back += 1
+                else:
+                    self._returned(bool(scheduled.num_scheduled_tokens), accepted)
 
         return recorded
 
     # -------------------------------------------------------------------------------------------- writing
 
-    def _write(self, kind: str, more: str = "") -> None:
+    def _write(self, kind: bytes, more: bytes = b"") -> None:
         """One line with what was noted since the last; put together by hand, since it is written in each step."""
         if self.failed:
             return
         try:
-            line = f'{{"{kind}":{int((time.monotonic() - self.began) * 1000)}{more}'
-            if self.back:
-                line += f',"back":{self.back}'
-                self.back = 0
-            asks = self.asks
+            asks, taken = self.asks, self.taken
+            line = b'{"%b":%d,"back":%d%b' % (kind, int((monotonic() - self.began) * 1000), self.back, more)
+            self.back = 0
             if asks:
-                line += ',"same":1' if asks == self.last else self._who()
+                line += b',"same":1' if asks == self.last else self._who()
                 asks.clear()
-            if self.others:
-                line += f',"n":{_ENCODE(self.others)}'
-                self.others.clear()
-            if self.taken:
-                line += f',"t":[{",".join(self.taken)}]'
-                self.taken.clear()
-            if self.events:
-                line += f',"e":{_ENCODE(self.events)}'
-                self.events.clear()
-            if self.digests:
-                line += f',"h":{_ENCODE(self.digests)}'
-                self.digests.clear()
-            self.parts.write(line.encode() + b"}\n")
+            if taken:
+                line += b',"t":[%b]' % b",".join(taken)
+                taken.clear()
+            if self.others or self.events or self.digests:
+                line += self._rest()
+            self.parts.write(line + b"}\n")
         except Exception:
             self._fail()
 
-    def _who(self) -> str:
+    def _rest(self) -> bytes:
+        """What most steps do not have."""
+        line = b""
+        for key, noted in (("n", self.others), ("e", self.events), ("h", self.digests)):
+            if noted:
+                line += f',"{key}":{_ENCODE(noted)}'.encode()
+                noted.clear()
+        return line
+
+    def _who(self) -> bytes:
         """Who asked, kept for the next step to be compared with."""
         self.last[:] = self.asks
         numbers = self.numbers
-        return f',"p":{_ENCODE([numbers.get(request.request_id, -1) for request in self.asks])}'
+        names = [numbers.get(request.request_id, -1) for request in self.asks]
+        return f',"p":{_ENCODE(names)}'.encode()
 
     def _accepted(self, scheduled: Any, output: Any) -> list[list[int]]:
         """Whose drafts were accepted, and how many."""
@@ -322,11 +330,11 @@ class Recorder:
         except Exception:
             self._fail()
         if not anybody:
-            self._write("u", ',"of":0')
+            self._write(b"u", b',"of":0')
         elif accepted:
-            self._write("u", f',"a":{_ENCODE(accepted)}')
+            self._write(b"u", f',"a":{_ENCODE(accepted)}'.encode())
         elif self.events:
-            self._write("u")
+            self._write(b"u")
         else:
             self.back += 1
 
@@ -354,12 +362,16 @@ class Recorder:
                     self.others.pop()
                 self._ask(request, new, lookahead, {}, None, error)
                 return
+            groups = blocks.blocks
+            place, computed, free = len(self.asks) - 1, request.num_computed_tokens, self.queue.num_free_blocks
+            if len(groups) == 1 and len(groups[0]) == 1 and not self.recycling:
+                self.taken.append(b"[%d,%d,%d,[%d]]" % (place, computed, free, groups[0][0].block_id))
+                return
             if self.recycling:
                 held = f"null,{self._rows(request.request_id)}"
             else:
-                held = ",".join([repr([block.block_id for block in group]) for group in blocks.blocks])
-            place, computed, free = len(self.asks) - 1, request.num_computed_tokens, self.queue.num_free_blocks
-            self.taken.append(f"[{place},{computed},{free},{held}]")
+                held = ",".join([repr([block.block_id for block in group]) for group in groups])
+            self.taken.append(f"[{place},{computed},{free},{held}]".encode())
         except Exception:
             self._fail()
 
