@@ -284,6 +284,42 @@ DEFECTS = (
         "pass",
         "S50",
     ),
+    Defect(
+        "copies are not sent",
+        "pending_kv_cache_block_copies = kv_cache_block_copies or None",
+        "pending_kv_cache_block_copies = None",
+        "P36",
+    ),
+    Defect(
+        "a junction is passed",
+        "junction_stop if start < junction < end else 0,",
+        "0,",
+        "S41, P27",
+    ),
+    Defect(
+        "a chunk forgets the hit before it",
+        "+ num_new_local_computed_tokens\n            + num_external_computed_tokens\n        )\n        # Split",
+        "+ num_external_computed_tokens\n        )\n        # Split",
+        "S41",
+    ),
+    Defect(
+        "a step does not begin for the manager",
+        "self.kv_cache_manager.new_step_starts()",
+        "pass",
+        "P39",
+    ),
+    Defect(
+        "the last state that can be resumed from is passed",
+        "            last_cache_position,\n            # Stop at the prompt",
+        "            0,\n            # Stop at the prompt",
+        "S41, P34",
+    ),
+    Defect(
+        "the ends of a copy are never given back",
+        "self.kv_cache_manager.block_pool.free_blocks(blocks)\n            return",
+        "return",
+        "P36",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 
