@@ -390,7 +390,9 @@ class SchedulerLaws:
 
 def follows(worker: Rows, rows: Rows) -> bool:
     """Whether the worker's append-only row is the manager's: as long, and equal wherever that is not null."""
-    return worker == rows or all(
-        len(mine) == len(theirs) and all(b in (0, a) for a, b in zip(mine, theirs, strict=True))
+    if worker == rows:
+        return True
+    return all(
+        mine == theirs or (len(mine) == len(theirs) and all(b in (0, a) for a, b in zip(mine, theirs, strict=True)))
         for mine, theirs in zip(worker, rows, strict=True)
     )

@@ -5,6 +5,7 @@ Frozen, and refused with a sentence when no engine could have it.
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import gcd, lcm
 
 from attrs import field, frozen
@@ -201,7 +202,7 @@ class Setting:
         """Tokens a column of every group that prefix caching knows (all but rings)."""
         return tuple(g.tokens_per_column(self.dcp_size) for g in self.groups if g.cacheable)
 
-    @property
+    @cached_property
     def drop_groups(self) -> frozenset[int]:
         """Groups whose hits lose their last unit: those marked; all, if none is marked; none without `use_eagle`."""
         if not self.use_eagle:
@@ -209,7 +210,7 @@ class Setting:
         marked = frozenset(index for index, group in enumerate(self.groups) if group.eagle)
         return marked or frozenset(range(len(self.groups)))
 
-    @property
+    @cached_property
     def fine_hits(self) -> bool:
         """P24: hits may end inside a block, on a multiple of the hash size."""
         if len(self.groups) < 2:
@@ -228,27 +229,27 @@ class Setting:
         """S49: a load is not ordered behind a step in flight, so the ends of a copy wait until its step has run."""
         return self.kv_connector and self.in_flight_depth > 1
 
-    @property
+    @cached_property
     def hit_unit(self) -> int:
         """a: every hit is a multiple of it (tokens)."""
         return self.hash_size if self.fine_hits else self.scheduler_block_size
 
-    @property
+    @cached_property
     def choices(self) -> Choices:
         """What the release chose."""
         return choices_of(self.release)
 
-    @property
+    @cached_property
     def lookahead(self) -> int:
         """Tokens that the scheduler asks for beyond the target's, in every call but an async load (S16)."""
         return lookahead_tokens(self.method, self.parallel_drafting, self.num_speculative_tokens)
 
-    @property
+    @cached_property
     def scheduler_block_size(self) -> int:
         """Least common multiple of all block sizes (tokens)."""
         return lcm(*(g.tokens_per_column(self.dcp_size) for g in self.groups))
 
-    @property
+    @cached_property
     def hash_size(self) -> int:
         """Tokens a hash block."""
         return self.hash_block_size or gcd(*(self.cacheable_columns() or (self.scheduler_block_size,)))

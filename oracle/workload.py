@@ -7,6 +7,7 @@ dropped. Step numbers and request ids count from 0; lengths are in tokens.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 from attrs import define, evolve, field, frozen
@@ -143,12 +144,12 @@ class SchedulerSetting(Setting):
         """Whether a preemption drops the outputs in flight: a producer must hand over the K/V of what it delivers."""
         return self.kv_connector and self.kv_role != KV_CONSUMER
 
-    @property
+    @cached_property
     def budget(self) -> int:
         """G (tokens)."""
         return self.max_num_scheduled_tokens or self.max_num_batched_tokens
 
-    @property
+    @cached_property
     def facts(self) -> Facts:
         """What the configuration comes to: lookahead, charged slots, limits, or a refusal."""
         return predict(
@@ -171,7 +172,7 @@ class SchedulerSetting(Setting):
         """F (tokens): every step in flight may be full."""
         return self.in_flight_depth * self.max_num_batched_tokens
 
-    @property
+    @cached_property
     def align_size(self) -> int:
         """Block size (tokens) of the Mamba groups in mode align; 0 without one."""
         return next((g.block_size for g in self.groups if isinstance(g, Mamba) and g.mode == "align"), 0)
