@@ -132,7 +132,7 @@ class Recorder:
         _count += 1
         self.parts = Parts(folder, f"engine-{os.getpid()}-{_count}", head)
         self.scheduler, self.manager = scheduler, manager
-        self.key = secrets.token_bytes(32)
+        self.keyed = hashlib.blake2b(digest_size=6, key=secrets.token_bytes(32))
         self.numbers: dict[str, int] = {}
         self.next = 0
         self.queue = manager.block_pool.free_block_queue
@@ -143,7 +143,7 @@ class Recorder:
         self.last: list[Any] = []
         self.taken: list[bytes] = []
         self.events: list[Any] = []
-        self.digests: list[Any] = []
+        self.digests: list[bytes] = []
         self.hashes: dict[str, int] = {}
         self.back = 0
         self.failed = False
@@ -282,7 +282,10 @@ class Recorder:
             if taken:
                 line += b',"t":[%b]' % b",".join(taken)
                 taken.clear()
-            if self.others or self.events or self.digests:
+            if self.digests:
+                line += b',"h":[%b]' % b",".join(self.digests)
+                self.digests.clear()
+            if self.others or self.events:
                 line += self._rest()
             self.parts.write(line + b"}\n")
         except Exception:
@@ -291,7 +294,7 @@ class Recorder:
     def _rest(self) -> bytes:
         """What most steps do not have."""
         line = b""
-        for key, noted in (("n", self.others), ("e", self.events), ("h", self.digests)):
+        for key, noted in (("n", self.others), ("e", self.events)):
             if noted:
                 line += f',"{key}":{_ENCODE(noted)}'.encode()
                 noted.clear()
@@ -323,10 +326,10 @@ class Recorder:
             return
         try:
             if self.caching:
-                hashes = self.hashes
-                for request in self.scheduler.running:
-                    if len(request.block_hashes) != hashes.get(request.request_id):
-                        self._tell(request)
+                known = self.hashes
+                running = self.scheduler.running
+                for request in [one for one in running if len(one.block_hashes) != known.get(one.request_id)]:
+                    self._tell(request)
         except Exception:
             self._fail()
         if not anybody:
@@ -421,11 +424,13 @@ class Recorder:
         if name in self.numbers:
             self.hashes[name] = len(hashes)
             if len(hashes) > known:
-                self.digests.append([self.numbers[name], [self._class(one) for one in hashes[known:]]])
+                digests = [self._class(one) for one in hashes[known:]]
+                self.digests.append(b"[%d,%b]" % (self.numbers[name], repr(digests).encode()))
 
     def _class(self, block_hash: Any) -> int:
-        digest = hashlib.blake2b(bytes(block_hash), digest_size=6, key=self.key).digest()
-        return int.from_bytes(digest, "big")
+        digest = self.keyed.copy()
+        digest.update(block_hash)
+        return int.from_bytes(digest.digest(), "big")
 
     def _freed(self, name: str, positional: Any, answer: Any, status: Any) -> None:
         """A request gives its blocks back; it was preempted if it has not finished."""

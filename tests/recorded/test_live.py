@@ -146,7 +146,7 @@ def test_a_sound_target_does_not_show_it(tmp_path):
 
 def test_a_fault_of_the_recorder_is_logged_once(tmp_path, caplog):
     engine, recorder = recorded_engine(setting(), str(tmp_path))
-    recorder.key = recorder.parts = None
+    recorder.parts = None
     with caplog.at_level(logging.WARNING, logger="slotcheck"):
         steps = run(engine, 5, limit=20)
 
