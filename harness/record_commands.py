@@ -19,6 +19,7 @@ from harness.recording import Recording, recordings
 from harness.replay import MakeTarget, Options
 from harness.report.table import difference_text
 from harness.report.title import title
+from harness.shrink import Shrunk
 from harness.targets.compat import TargetError, installed_release
 from oracle.errors import TraceError
 from oracle.trace import Trace
@@ -95,7 +96,10 @@ def as_trace(path: Path) -> Trace:
 
 
 def shrink(path: Path, make_target: MakeTarget, options: Options, output: Path | None, tries: int) -> int:
-    """Write the smallest trace that shows a recording's first difference on the target; the exit status."""
+    """Find the smallest trace that shows a recording's first difference on the target; the exit status.
+
+    `output`: a file for the trace, a folder (a name without an ending) for a report with it, None to print the trace.
+    """
     talk = console(stderr=True)
     judged = first_different(path, options)
     if judged is None:
@@ -110,8 +114,10 @@ def shrink(path: Path, make_target: MakeTarget, options: Options, output: Path |
     text = tracefile.dumps(small.trace)
     if output is None:
         click.echo(text, nl=False)
-    else:
+    elif output.suffix:
         tracefile.write_text(output, text)
+    else:
+        _report(output, small, make_target, options)
     talk.print(
         f"{judged.steps:,} engine steps, {judged.replay.steps:,} operations -> {len(small.trace.operations)} "
         f"operations in {small.tries} tries, {small.end}: {small.difference.fingerprint}",
@@ -119,6 +125,15 @@ def shrink(path: Path, make_target: MakeTarget, options: Options, output: Path |
         markup=False,
     )
     return 1
+
+
+def _report(folder: Path, small: Shrunk, make_target: MakeTarget, options: Options) -> None:
+    """The folder that a run writes of a difference: trace.json, report.md, repro.py, page.html."""
+    from harness.page.beside import write_page
+    from harness.report.folder import write_report
+
+    write_report(folder, small, installed_release(), make_target)
+    write_page(folder, small.trace, make_target, options)
 
 
 @click.command("watch")

@@ -92,6 +92,14 @@ def test_shrink(pure, folder, tmp_path):
     assert len(small.operations) <= 3
 
 
+def test_shrink_to_a_report(pure, folder, tmp_path):
+    """A folder as a run leaves it."""
+    result = pure("shrink", folder(WRONG), "--target", target("NoSecondBlock"), "-o", "small")
+
+    assert 1 == result.status
+    assert ["page.html", "report.md", "repro.py", "trace.json"] == left(tmp_path / "small")
+
+
 def test_shrink_on_a_sound_target(pure, folder, tmp_path):
     """Exit status 3, and which manager to name."""
     result = pure("shrink", folder(WRONG), "--target", target("Sound"), "-o", "small.json")
