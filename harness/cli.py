@@ -21,7 +21,7 @@ from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.score_commands import score_command
 from harness.show_commands import Sampled, html_option, show_command, write_summary
-from harness.targets.compat import TargetError, installed_release
+from harness.targets.compat import AbsentKindError, TargetError, installed_release
 from harness.verdict import EXIT
 from harness.worker import is_journal, read_journal
 from oracle.budget import RuleTrace
@@ -396,7 +396,10 @@ def findings_check(names: tuple[str, ...]) -> None:
         if not runs(installed, finding.area):
             console().print(f"skip {finding.name}: {finding.area} is not specified for {installed}", markup=False)
             continue
-        shows = level_of(finding).reproduces(finding)
+        try:
+            shows = level_of(finding).reproduces(finding)
+        except AbsentKindError:
+            shows = False
         should = finding.covers(installed)
         state = "reproduces" if shows else "does not reproduce"
         expired = finding.expired(today)

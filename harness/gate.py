@@ -22,7 +22,8 @@ from harness.replay import Options
 from harness.side import Side
 from harness.verdict import folder_name
 from harness.worker import EXAMPLES
-from oracle.releases import OF_TRACES, Choices, Rule, choices_of, confirmed, in_force
+from oracle.release_table import Rule
+from oracle.releases import OF_TRACES, Choices, choices_of, confirmed, in_force
 from strategies.traces import draw
 
 #: what the shards of a gate have, in turn
@@ -186,14 +187,19 @@ def _alone(data: bytes, profile: str, release: str, limits: str, choices: Choice
     return predict(data, profile, evolve(ALONE, release=release, limits=limits), choices).asked
 
 
+def _answers(rule: Rule) -> bool:
+    """Whether a rule decides what a manager answers to a trace that both releases can have."""
+    return rule.decides is not None and rule.decides[0] not in OF_TRACES and not rule.spec.startswith("W")
+
+
 def responsible(data: bytes, profile: str, older: str, newer: str) -> list[str]:
     """The rules that make the oracle answer one trace otherwise for the newer release; each is taken alone."""
     ours, theirs = choices_of(older), choices_of(newer)
     changed = [
         (rule.name, rule.decides)
         for rule in in_force(newer).values()
-        if rule.decides is not None
-        and rule.decides[0] not in OF_TRACES
+        if _answers(rule)
+        and rule.decides is not None
         and getattr(ours, rule.decides[0]) != getattr(theirs, rule.decides[0])
     ]
     if not changed:
@@ -251,8 +257,7 @@ def markdown(found: Sorted) -> str:
     if found.changed:
         lines += ["| rule | before | now | upstream | traces that show it |", "| --- | --- | --- | --- | --- |"]
         for old, rule in found.changed:
-            compared = rule.decides is not None and rule.decides[0] not in OF_TRACES
-            seen = f"{found.intended[rule.name]:,}" if compared else "not compared here"
+            seen = f"{found.intended[rule.name]:,}" if _answers(rule) else "not compared here"
             before = old.value if old else "-"
             lines.append(f"| {rule.name} ({rule.spec}) | {before} | {rule.value} | {rule.reference} | {seen} |")
     else:

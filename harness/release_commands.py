@@ -13,7 +13,8 @@ from harness.console import console, download
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.options import Duration, trace_argument
 from harness.targets.compat import TargetError, installed_release
-from oracle.releases import RULES, Rule, confirmed
+from oracle.release_table import RULES, Rule
+from oracle.releases import confirmed
 
 
 @click.command("bisect")

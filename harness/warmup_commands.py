@@ -34,7 +34,8 @@ def replay(trace: WarmupTrace, declared: Declared) -> int:
 
 def explain(trace: WarmupTrace) -> None:
     """Print what the oracle alone says of the trace, with the terms of every number."""
-    outcome = run_warmups(trace, OracleWarmup, WarmupOptions(aspects=frozenset(), keep_entries=True, memory=False))
+    given = WarmupOptions(aspects=frozenset(), keep_entries=True, memory=False, release=trace.setting.release)
+    outcome = run_warmups(trace, OracleWarmup, given)
     click.echo(_tables(outcome), nl=False)
     for line in warmup_table.terms(outcome):
         click.echo(line)

@@ -56,7 +56,7 @@ class WarmupReport:
     """What came of a job. differences: shrunk, with how often each was met and its folder."""
 
     job: WarmupJob
-    total: WarmupShard = field(factory=lambda: WarmupShard(0))
+    total: WarmupShard = field(init=False)
     shards: int = 0
     seconds: float = 0.0
     canary_warmups: int | None = None
@@ -65,6 +65,9 @@ class WarmupReport:
     differences: list[tuple[WarmupShrunk, int, Path]] = field(factory=list)
     verdict: str = AGREED
     reasons: list[str] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.total = WarmupShard(0, self.job.options.release)
 
     def data(self) -> dict[str, Any]:
         """The one JSON object of `run --level warmup --json`."""
@@ -127,7 +130,7 @@ def _shard(job: WarmupJob, number: int) -> WarmupShard:
         if not ended:
             shard: WarmupShard = value
             return shard
-        result = WarmupShard(number, kernels=None if job.kernels == NONE else 0)
+        result = WarmupShard(number, job.options.release, kernels=None if job.kernels == NONE else 0)
         trace = decode(read_journal(journal).data, job.options.release)
         result.add(_lost(trace, ended), trace)
         return result

@@ -18,6 +18,7 @@ from harness.warmups import MakeWarmup, WarmupOptions, WarmupOutcome, run_warmup
 from harness.worker import Journal
 from oracle.drafting import step_of
 from oracle.groups import FullAttention
+from oracle.releases import NEWEST, choices_of
 from oracle.trace import Difference
 from oracle.warmup import (
     AUTOREGRESSIVE,
@@ -99,6 +100,7 @@ class WarmupShard:
     """What one shard gave. Differences once a fingerprint, with their number."""
 
     shard: int
+    release: str = NEWEST
     warmups: int = 0
     steps: int = 0
     traces: int = 0
@@ -124,7 +126,22 @@ class WarmupShard:
     @property
     def minima(self) -> dict[str, int]:
         """How often each crossing must be met."""
-        return MINIMA | (KERNEL_MINIMA if self.kernels is not None else {})
+        return minima_of(self.release) | (KERNEL_MINIMA if self.kernels is not None else {})
+
+
+def minima_of(release: str) -> dict[str, int]:
+    """The crossings that a release has."""
+    choices = choices_of(release)
+    absent = {
+        "kind rswa": not choices.rswa,
+        "kind circular_buffer": not choices.rings,
+        "adaptive verification": not choices.adaptive_verification,
+        "null-block redirect": not choices.null_redirect,
+        "encoder alone": not choices.encoder_alone,
+        "mixed runs": not choices.mixed_warmup,
+        "mixed skipped": not choices.mixed_warmup,
+    }
+    return {name: least for name, least in MINIMA.items() if not absent.get(name, False)}
 
 
 def _size(trace: WarmupTrace) -> tuple[int, int, int]:
@@ -205,7 +222,7 @@ def run_shard(
 
     name_of: the finding behind a declared difference. journal: where a trace's bytes are written before it runs.
     """
-    result = WarmupShard(shard, kernels=None if kernels == NONE or options.make_tables is None else 0)
+    result = WarmupShard(shard, options.release, kernels=None if kernels == NONE or options.make_tables is None else 0)
     plain = evolve(options, make_tables=None, draft=None)
     note = None if journal is None else Journal(journal)
 
@@ -261,6 +278,6 @@ def canary_caught(make_warmup: MakeWarmup, options: WarmupOptions, seed: int = 0
     for shard in range(shards):
         result = run_shard(seed, shard, make, options)
         warmups += result.warmups
-        if any("/full_attention/W1/less" in name for name in result.found):
+        if any(name.endswith("/full_attention/W1/less") for name in result.found):
             return warmups
     return None

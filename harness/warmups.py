@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from harness import warmup_drafts, warmup_slots
+from harness import warmup_drafts, warmup_slots, warmup_suspects
 from harness.compare import show_row
 from harness.warmup_memory import WarmupMemory
 from oracle import warmup_laws
@@ -79,7 +79,7 @@ class WarmupOptions:
     """What is checked. make_manager: the party of comparison 2; make_tables and draft: those of comparison 3.
 
     None leaves any of them out; a draft step without `draft` does nothing. The first and the last rank are looked at.
-    release: by whose rules packed bytes are decoded.
+    release: whose rules hold.
     """
 
     aspects: frozenset[str] = frozenset(ASPECTS)
@@ -125,8 +125,13 @@ class WarmupOutcome:
 
 
 def run_warmups(trace: WarmupTrace, make_warmup: MakeWarmup, options: WarmupOptions | None = None) -> WarmupOutcome:
-    """Run each operation on one target, in order, and judge it. A warmup that raises ends the trace."""
+    """Run each operation on one target, in order, and judge it by the rules of the options' release.
+
+    A warmup that raises ends the trace.
+    """
     given = options or WarmupOptions()
+    if trace.setting.release != given.release:
+        trace = evolve(trace, setting=evolve(trace.setting, release=given.release))
     outcome = WarmupOutcome(trace)
     setting = trace.setting
     target = make_warmup(setting)
@@ -161,6 +166,7 @@ class _Judge:
         self.setting = outcome.trace.setting
         self.seen = {difference.fingerprint for difference in (*outcome.differences, *outcome.declared)}
         sharded = any(group.tokens_per_column(2) > group.block_size for group in self.setting.groups)
+        self.causes: dict[int, tuple[str, ...]] = {}
         self.tags = ("dcp",) if self.setting.dcp_size > 1 and sharded else ()
 
     def judge(self, ran: Ran) -> None:
@@ -233,8 +239,12 @@ class _Judge:
             tags.append("undersized pool")
         elif violation.what == "outside the pool" and any(map(_nulls, self.setting.groups)):
             tags.append("recycled")
+        elif violation.what == "outside the pool":
+            tags += warmup_suspects.of_pool(self.setting)
         if violation.law == "state" and self.operation.fail:
             tags.append("failed half-way")
+        if violation.law == "W1":
+            tags += self.causes.get(violation.group, ())
         if violation.law in ("state", "budget", "positions", "quiet", "finish"):
             tags = [tag for tag in tags if tag != "dcp"] + [_name(self.operation)]
         self._differ(
@@ -255,6 +265,7 @@ class _Judge:
                 "outcome", "W4", "ran" if ran.answer else "skipped",
                 f"skipped: {prediction.skipped}" if prediction.skipped else "the mixed step runs",
                 "the mixed step ran" if ran.answer else "skipped",
+                tags=(*self.tags, *warmup_suspects.of_skip(self.setting, self.operation, bool(ran.answer))),
             )  # fmt: skip
 
     def _schedule(self, steps: tuple[Recorded, ...], ran: Ran, prediction: Prediction) -> None:
@@ -268,7 +279,10 @@ class _Judge:
             requests = len(steps[0].parts)
             if requests != prediction.requests:
                 sign = "more requests" if requests > prediction.requests else "fewer requests"
-                self._differ("outcome", rule, sign, f"{prediction.requests} requests", f"{requests} requests")
+                tags = (*self.tags, *warmup_suspects.of_requests(self.setting, requests))
+                self._differ(
+                    "outcome", rule, sign, f"{prediction.requests} requests", f"{requests} requests", tags=tags
+                )
             planned = kernel_steps(self.setting, requests)
             passes = max(1, len(prediction.runs))
         else:
@@ -290,7 +304,7 @@ class _Judge:
         if not step.parts:
             return
         drafts = setting.num_speculative_tokens
-        if step.announced is not None and step.announced != drafts:
+        if setting.choices.announces and step.announced is not None and step.announced != drafts:
             self._differ(
                 "outcome", "W3", "announced drafts", f"{drafts} drafts announced", f"{step.announced}", tags=()
             )
@@ -299,7 +313,7 @@ class _Judge:
             self._differ("outcome", "W3", "greedy", f"greedy: {greedy}", f"greedy: {step.greedy}", tags=())
         if isinstance(self.operation, Kernels) and step.sampled:
             prompt = step.parts[0].computed == 0 and setting.last_pp_rank
-            rows = len(step.parts) * setting.decode_query_len if prompt else None
+            rows = len(step.parts) * setting.masked_rows if prompt else None
             if step.grammar_rows != rows:
                 self._differ("outcome", "W3", "grammar rows", f"{rows} rows", f"{step.grammar_rows} rows", tags=())
 
@@ -388,7 +402,10 @@ class _Judge:
     def _columns(self, where: Where, part: Part, group: int, reason: Breakdown, expected: int, observed: int) -> None:
         sign = "more" if observed > expected else "less"
         detail = "\n".join((str(part), str(reason), *reason.blame(observed)))
-        tags = self.tags if self.setting.groups[group].dcp_sharded else ()
+        known = self.setting.groups[group]
+        causes = warmup_suspects.of_columns(self.setting, known, part.end, observed)
+        self.causes[group] = causes
+        tags = (*(self.tags if known.dcp_sharded else ()), *causes)
         self._differ("columns", "W1", sign, f"{expected} columns", f"{observed} columns", group, detail, tags, where)
 
     def _keep(self, which: tuple[int, str, Part], rows: Rows) -> None:

@@ -22,6 +22,7 @@ class AlignRows(Positional):
     def __init__(self, group: Mamba, setting: Setting) -> None:
         super().__init__(group, setting)
         self.scratch = group.speculative_blocks
+        self.kept = group.speculative_blocks if setting.choices.keeps_draft_states else 0
         self.checkpoints = group.checkpoint_blocks > 0 and group.checkpoint_alignment is not None
         self.alignment = group.checkpoint_alignment or 1
         self.hash_size = setting.hash_size
@@ -66,7 +67,7 @@ class AlignRows(Positional):
 
     def remove(self, work: Work, row: list[int], pool: Pool) -> None:
         """A43: every held entry below the live state goes, also those between nulls."""
-        dead = min(self.dead_columns(work.processed), len(row))
+        dead = min(self.dead_columns(work.processed - self.kept), len(row))
         batch = [column for column in range(dead - 1, -1, -1) if row[column]]
         if batch:
             pool.give([row[column] for column in batch])

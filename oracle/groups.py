@@ -205,6 +205,13 @@ class CircularBuffer(Group):
 
 
 @frozen(kw_only=True)
+class KpoolTail(CircularBuffer):
+    """The ring of a pooling indexer's raw tail, which 0.30.0 and 0.31.0 have as a kind of its own."""
+
+    kind = "kpool_tail"
+
+
+@frozen(kw_only=True)
 class CrossAttention(Group):
     """Holds the encoder's output: columns by encoder tokens, whatever the decoder does (A39)."""
 
@@ -251,6 +258,7 @@ KINDS: tuple[type[Group], ...] = (
     ChunkedLocal,
     RSWA,
     CircularBuffer,
+    KpoolTail,
     CrossAttention,
     Mamba,
 )

@@ -65,6 +65,8 @@ class Positional:
 
     #: columns beyond the tokens': states of a Mamba group
     more = 0
+    #: tokens behind the processed ones that removal takes for rejected
+    kept = 0
     #: takes part in adoption; a setting of rings and cross-attention alone never adopts
     adopts = True
     #: the last call saved a state at an inner boundary (align only)
@@ -103,7 +105,7 @@ class Positional:
         """A14: columns dead at the processed position become null, highest first."""
         if self.keeps_all:
             return
-        dead = min(self.group.live(work.processed) // self.size, len(row))
+        dead = min(self.group.live(work.processed - self.kept) // self.size, len(row))
         batch = []
         for column in range(dead - 1, -1, -1):
             if row[column] == 0:
@@ -262,6 +264,7 @@ class StateRows(Positional):
     def __init__(self, group: Mamba, setting: Setting) -> None:
         super().__init__(group, setting)
         self.more = group.speculative_blocks
+        self.kept = group.speculative_blocks if setting.choices.keeps_draft_states else 0
 
 
 def rules_of(setting: Setting) -> list[Positional]:

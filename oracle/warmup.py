@@ -70,6 +70,11 @@ class WarmupSetting(Setting):
         return any(isinstance(group, CrossAttention) for group in self.groups)
 
     @property
+    def masked_rows(self) -> int:
+        """Rows of the bit mask for one request's sampling."""
+        return self.decode_query_len if self.choices.masks_each_token else 1
+
+    @property
     def zeroes_blocks(self) -> bool:
         """The runner has a kernel that zeroes fresh blocks (A60)."""
         return any(Allocator(self).zeroed)
@@ -226,7 +231,7 @@ def kernel_steps(setting: WarmupSetting, requests: int) -> tuple[Step, ...]:
     """W3: the steps of `warmup_kernels` with that many requests; none when there is no request.
 
     The prompt has decode length + 1 tokens, so that nobody takes it for a decode step. A later step of one request
-    with drafts would repeat the first one when there is one request only.
+    with drafts would repeat the first one when there is one request only. Up to 0.26.0 all decode once, together.
     """
     if requests == 0:
         return ()
@@ -237,6 +242,7 @@ def kernel_steps(setting: WarmupSetting, requests: int) -> tuple[Step, ...]:
     plan: list[tuple[str, tuple[int, ...], tuple[bool, ...]]] = []
     if not setting.pooling:
         plan.append(("all with drafts", everyone, (True,) * requests))
+    if not setting.pooling and setting.choices.decode_shapes:
         if requests >= 2:
             plan.append(("two, one with drafts", (0, 1), (True, False)))
             if drafts:
@@ -291,22 +297,36 @@ def _blocks(setting: WarmupSetting, tokens: int) -> int:
 
 
 def longest_request(setting: WarmupSetting) -> int:
-    """Blocks set aside for one request of `warmup_kernels`: as if it had drafts in each of 1, 3 or 5 decode steps."""
-    decodes = 1 if setting.pooling else 5 if setting.num_speculative_tokens else 3
-    return _blocks(setting, setting.decode_query_len + 1 + decodes * setting.decode_query_len)
+    """Blocks set aside for one request of `warmup_kernels`."""
+    return _blocks(setting, longest_tokens(setting))
 
 
-def kernel_requests(setting: WarmupSetting) -> int:
-    """W3: how many requests are warmed up; the pool has no say when nothing is written to it."""
+def longest_tokens(setting: WarmupSetting) -> int:
+    """Tokens of that request: as if it had drafts in each of 1, 3 or 5 decode steps (up to 0.26.0 in one)."""
+    shapes = 5 if setting.num_speculative_tokens else 3
+    decodes = shapes if setting.choices.decode_shapes and not setting.pooling else 1
+    return setting.decode_query_len + 1 + decodes * setting.decode_query_len
+
+
+def kernel_requests(setting: WarmupSetting, longest: int | None = None) -> int:
+    """W3: how many requests are warmed up; the pool has no say when nothing is written to it.
+
+    longest: blocks set aside for one of them, where they are not counted by W1.
+    """
     seats = min(setting.max_num_seqs, setting.max_num_batched_tokens // (setting.decode_query_len + 1))
     if setting.null_block_redirect:
         return seats
-    return min(seats, max(1, (setting.num_blocks - 1) // longest_request(setting)))
+    return min(seats, max(1, (setting.num_blocks - 1) // (longest or longest_request(setting))))
 
 
 def mixed_blocks(setting: WarmupSetting, num_tokens: int) -> int:
     """Blocks of the two requests of the mixed step."""
-    return _blocks(setting, 3) + _blocks(setting, num_tokens - 1)
+    return sum(_blocks(setting, tokens) for tokens in mixed_tokens(num_tokens))
+
+
+def mixed_tokens(num_tokens: int) -> tuple[int, int]:
+    """Tokens of the two requests of the mixed step, after it."""
+    return 3, num_tokens - 1
 
 
 def mixed_skip(setting: WarmupSetting, num_tokens: int) -> str:
@@ -347,7 +367,8 @@ def predict(setting: WarmupSetting, operation: WarmupOperation) -> Prediction:
     if setting.mm_encoder_only:
         return Prediction(None, "an encoder alone has no kernel to warm up", 0, ())
     requests = kernel_requests(setting)
-    passes = 2 if setting.num_speculative_tokens else 1  # greedy batches take other kernels
+    again = setting.num_speculative_tokens and setting.choices.greedy_pass  # greedy batches take other kernels
+    passes = 2 if again else 1
     return Prediction(None, "", requests, (kernel_steps(setting, requests),) * passes)
 
 

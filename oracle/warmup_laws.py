@@ -60,7 +60,8 @@ def _state(setting: WarmupSetting, operation: WarmupOperation, ran: Ran, before:
     if (before.adaptive, before.sampler_adaptive) != (left.adaptive, left.sampler_adaptive):
         yield Violation(last, -1, "state", "adaptive lost", f"{after} adaptive verification is not what it was")
     warms = isinstance(operation, Kernels) and not setting.mm_encoder_only
-    if warms and not ran.error and setting.zeroes_blocks and 0 not in left.zeroed:
+    zeroes = setting.zeroes_blocks and setting.choices.cleans_null
+    if warms and not ran.error and zeroes and 0 not in left.zeroed:
         yield Violation(last, -1, "state", "null block dirty", f"{after} the null block is not zeroed")
 
 

@@ -46,7 +46,11 @@ class OracleWarmup:
         adaptive = self.setting.adaptive_verification
         warms = isinstance(operation, Kernels) and not self.setting.mm_encoder_only
         clean = warms and self.setting.zeroes_blocks and not error
-        left = Left(adaptive=adaptive, sampler_adaptive=adaptive, zeroed=(0,) if clean else ())
+        left = Left(
+            adaptive=adaptive,
+            sampler_adaptive=adaptive,
+            zeroed=(0,) if clean and self.setting.choices.cleans_null else (),
+        )
         return Ran(None if error else prediction.answer, error, tuple(steps), left)
 
     def _recorded(self, operation: WarmupOperation, step: Step, run: int, rows: _Rows, samples: bool) -> Recorded:
@@ -60,10 +64,10 @@ class OracleWarmup:
             ),
             finished=step.finished,
             total=sum(part.new for part in step.parts),
-            announced=setting.num_speculative_tokens if step.parts else None,
+            announced=setting.num_speculative_tokens if step.parts and setting.choices.announces else None,
             greedy=(run == 1 or mixed) if prompt and samples else None,
             sampled=samples and bool(step.parts),
-            grammar_rows=len(step.parts) * setting.decode_query_len if masked else None,
+            grammar_rows=len(step.parts) * setting.masked_rows if masked else None,
             adaptive=mixed and setting.adaptive_verification,
         )
 

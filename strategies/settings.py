@@ -163,7 +163,7 @@ def longest_request(groups: tuple[Group, ...], setting: Setting) -> int:
 
 def within(group: Group, choices: Choices) -> Group:
     """The group as a release has it."""
-    if isinstance(group, CircularBuffer) and not choices.rings:
+    if (isinstance(group, CircularBuffer) and not choices.rings) or (isinstance(group, RSWA) and not choices.rswa):
         group = FullAttention(block_size=group.block_size, dcp_sharded=group.dcp_sharded, precision=group.precision)
     if isinstance(group, SlidingWindow) and not choices.retained:
         group = evolve(group, extra_retained_tokens=0)
@@ -172,7 +172,12 @@ def within(group: Group, choices: Choices) -> Group:
     if choices.sharded == "each":
         return group
     full = not group.recycles and group.positional
-    return evolve(group, dcp_sharded=choices.sharded == "all" or full)
+    return evolve(group, dcp_sharded=choices.sharded != "full" or full)
+
+
+def may_shard(groups: tuple[Group, ...], choices: Choices) -> bool:
+    """Whether a release takes these groups with DCP."""
+    return choices.sharded != "one" or (len(groups) == 1 and not isinstance(groups[0], Mamba))
 
 
 def read_setting(
@@ -198,7 +203,8 @@ def read_setting(
     )
     cross = any(isinstance(group, CrossAttention) for group in groups)
     encoder = 1 + reader.below(20)
-    dcp = 2 if "sharded" in features and not any(g.recycles and g.dcp_sharded for g in groups) else 1
+    sharded = "sharded" in features and may_shard(groups, choices)
+    dcp = 2 if sharded and not any(g.recycles and g.dcp_sharded for g in groups) else 1
     if (
         limits is not None
         and choices.sharded == "all"

@@ -21,6 +21,7 @@ from oracle.groups import (
     FullAttention,
     Group,
     HiddenState,
+    KpoolTail,
     Mamba,
     SlidingWindow,
     SlidingWindowMLA,
@@ -28,7 +29,7 @@ from oracle.groups import (
 )
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS
-from oracle.releases import NEWEST, choices_of
+from oracle.releases import NEWEST, Choices, choices_of
 from oracle.warmup import DRAFTERS as WITH_CODE
 from oracle.warmup import (
     Draft,
@@ -42,7 +43,7 @@ from oracle.warmup import (
     longest_request,
     mixed_blocks,
 )
-from strategies.settings import Reader, within
+from strategies.settings import Reader, may_shard, within
 
 #: bytes a trace
 LENGTH = 64
@@ -131,6 +132,13 @@ def _group(reader: Reader, features: set[str], max_model_len: int, drafts: int) 
     return kind(block_size=size, **more)  # type: ignore[arg-type]
 
 
+def _tail(group: Group, choices: Choices) -> Group:
+    """Rings of odd size are an indexer's tail, where that is a kind of its own."""
+    if isinstance(group, CircularBuffer) and choices.tail_rings and group.block_size % 2:
+        return KpoolTail(block_size=group.block_size, precision=group.precision)
+    return group
+
+
 def read_setting(reader: Reader, release: str = NEWEST) -> tuple[WarmupSetting, set[str]]:
     """The setting that the first bytes stand for, by the rules of a release, and the features of its operations."""
     features = _features(reader)
@@ -143,10 +151,12 @@ def read_setting(reader: Reader, release: str = NEWEST) -> tuple[WarmupSetting, 
         (name, parallel), drafts = drafter, count
     choices = choices_of(release)
     groups = tuple(
-        within(_group(reader, features, longest, drafts), choices) for _ in range(GROUP_COUNTS[reader.below(8)])
+        _tail(within(_group(reader, features, longest, drafts), choices), choices)
+        for _ in range(GROUP_COUNTS[reader.below(8)])
     )
     encoder = 1 + reader.below(250)
-    sharded = "sharded" in features and not any(group.recycles and group.dcp_sharded for group in groups)
+    sharded = "sharded" in features and may_shard(groups, choices)
+    sharded = sharded and not any(group.recycles and group.dcp_sharded for group in groups)
     seats = SEATS[reader.below(len(SEATS))]
     least = max(seats, drafts + 2)
     how, value = reader.byte() % 8, reader.byte()
@@ -173,9 +183,9 @@ def read_setting(reader: Reader, release: str = NEWEST) -> tuple[WarmupSetting, 
         "max_encoder_len": encoder if any(isinstance(group, CrossAttention) for group in groups) else 0,
         "pooling": "pooling" in features,
         "last_pp_rank": "other_pp_rank" not in features,
-        "adaptive_verification": "adaptive" in features and drafts > 0,
-        "null_block_redirect": "redirect" in features,
-        "mm_encoder_only": "encoder_alone" in features,
+        "adaptive_verification": "adaptive" in features and drafts > 0 and choices.adaptive_verification,
+        "null_block_redirect": "redirect" in features and choices.null_redirect,
+        "mm_encoder_only": "encoder_alone" in features and choices.encoder_alone,
         "release": release,
     }
     rough = WarmupSetting(num_blocks=2**20, **fields)  # type: ignore[arg-type]
@@ -202,7 +212,7 @@ def _pool(reader: Reader, rough: WarmupSetting) -> int:
 def _operation(reader: Reader, setting: WarmupSetting, features: set[str]) -> WarmupOperation:
     fail = 1 + reader.byte() % 14 if "failure" in features else 0
     how, value = reader.byte() % 8, reader.byte()
-    if how < 4:
+    if how < 4 or not setting.choices.mixed_warmup:
         return Kernels(fail=fail)
     sizes = [group.tokens_per_column(setting.dcp_size) for group in setting.groups]
     border = sizes[value % len(sizes)] * (1 + value // 64)

@@ -42,6 +42,10 @@ class TargetError(SlotcheckError):
     """A target that cannot be loaded: the run is inconclusive, not wrong."""
 
 
+class AbsentKindError(TargetError):
+    """A kind of group that this release does not have."""
+
+
 #: the release of the tree that this process was told to import instead of the installed one
 _chosen: list[str] = []
 
@@ -135,6 +139,12 @@ def keywords(function: Any, wanted: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name in accepted}
 
 
+def takes(function: Any, name: str) -> bool:
+    """Whether a function can be given a keyword."""
+    accepted = inspect.signature(function).parameters
+    return name in accepted or any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+
+
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"vllm.v1.{name}")
 
@@ -142,7 +152,7 @@ def _module(name: str) -> ModuleType:
 def _spec_class(interface: ModuleType, name: str) -> Any:
     found = getattr(interface, name, None)
     if found is None:
-        raise TargetError(f"vLLM {installed_release()} has no {name}: this kind of group cannot be built")
+        raise AbsentKindError(f"vLLM {installed_release()} has no {name}: this kind of group cannot be built")
     return found
 
 

@@ -57,7 +57,9 @@ class Manager:
         self.nothing: Rows = tuple(() for _ in self.tables)
         self.stubs: dict[int, StubRequest] = {}
         self.popped: list[list[Any]] = []
-        self.zeroing = "skip_zeroing_group_ids" in compat.keywords(found.allocate_slots, {"skip_zeroing_group_ids": ()})
+        self.zeroing = compat.takes(found.allocate_slots, "skip_zeroing_group_ids")
+        self.reserves = compat.takes(found.allocate_slots, "reserved_blocks")
+        self.watermarked = compat.takes(found.allocate_slots, "has_scheduled_reqs")
 
     def allocate(self, call: Call) -> Any:
         """The bare call: what the scheduler would do, nothing observed."""
@@ -69,7 +71,13 @@ class Manager:
         stub.num_prompt_tokens = call.prompt
         stub.num_tokens = call.tokens
         stub.status = self.preempted if call.preempted else self.waiting if call.waiting else self.running
-        more = {"skip_zeroing_group_ids": call.skip_zeroing} if self.zeroing and call.skip_zeroing else {}
+        more: dict[str, Any] = {}
+        if self.zeroing and call.skip_zeroing:
+            more["skip_zeroing_group_ids"] = call.skip_zeroing
+        if self.reserves:
+            more["reserved_blocks"] = call.reserved_blocks
+        if self.watermarked:
+            more["has_scheduled_reqs"] = call.has_scheduled_reqs
         return self.manager.allocate_slots(
             stub,
             call.new,
@@ -78,8 +86,6 @@ class Manager:
             delay_cache_blocks=call.new == 0,
             num_encoder_tokens=call.encoder,
             full_sequence_must_fit=call.full_sequence_must_fit,
-            reserved_blocks=call.reserved_blocks,
-            has_scheduled_reqs=call.has_scheduled_reqs,
             **more,
         )
 

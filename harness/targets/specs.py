@@ -25,6 +25,7 @@ _CLASSES: dict[type[kinds.Group], str] = {
     kinds.ChunkedLocal: "ChunkedLocalAttentionSpec",
     kinds.RSWA: "RSWASpec",
     kinds.CircularBuffer: "CircularBufferSpec",
+    kinds.KpoolTail: "KpoolTailSpec",
     kinds.CrossAttention: "CrossAttentionSpec",
     kinds.Mamba: "MambaSpec",
 }
@@ -62,6 +63,8 @@ def _own(group: kinds.Group) -> dict[str, Any]:
         return {"attention_chunk_size": group.chunk}
     if isinstance(group, kinds.RSWA):
         return {"rswa_window": group.window}
+    if isinstance(group, kinds.KpoolTail):
+        return {"sliding_window": group.block_size}
     if isinstance(group, kinds.Sink):
         return {"sink_len": group.sink_len}
     return {}

@@ -89,7 +89,7 @@ def _stand_in(setting: WarmupSetting) -> SimpleNamespace:
         is_pooling_model=setting.pooling,
         is_last_pp_rank=setting.last_pp_rank,
         is_encoder_decoder=setting.encoder_decoder,
-        is_encoder_only=False,
+        is_encoder_only=setting.mm_encoder_only,
         model_config=SimpleNamespace(
             get_vocab_size=lambda: VOCABULARY, get_pooling_task=lambda tasks: tasks[0], pooler_config=None
         ),

@@ -2,7 +2,7 @@
 
 Needs vLLM alone (written for 0.28.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. The release's own warmup is run with a stand-in for the model runner. Written by slotcheck 0.1.0.
-Fingerprint: warmup/columns/mamba_none/W1/less.
+Fingerprint: warmup/columns/mamba_none/W1/less/tokens alone/uniform as attention.
 """
 
 import os

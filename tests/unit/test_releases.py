@@ -7,7 +7,8 @@ from itertools import groupby, pairwise
 import pytest
 from packaging.version import Version
 
-from oracle.releases import CONFIRMED, RULES, Choices, choices_of, confirmed, in_force, same_release
+from oracle.release_table import RULES
+from oracle.releases import CONFIRMED, Choices, choices_of, confirmed, in_force, same_release
 
 NAMES = sorted({rule.name for rule in RULES})
 
