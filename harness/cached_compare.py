@@ -54,6 +54,8 @@ def hits(
 
 def _cause(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator) -> tuple[str, ...]:
     """The known miss that explains a hit, if one does: its name becomes part of the fingerprint."""
+    if query.content.adapter and not oracle.choices.adapter_paths:
+        return ("adapter",)
     if query.skip or not any(one.drops for one in oracle.finder.classes):
         return ()
     for suspect in SUSPECTS[:1] if len(oracle.setting.groups) == 1 else SUSPECTS[1:]:

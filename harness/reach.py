@@ -7,7 +7,7 @@ from collections import Counter
 from oracle.allocator import Allocator
 from oracle.groups import ChunkedLocal, Mamba
 from oracle.ledger import Request, Settled
-from oracle.releases import NEWEST, choices_of, confirmed
+from oracle.releases import NEWEST, choices_of, runs
 from oracle.setting import Setting
 from oracle.trace import REFUSED, Call, Drained, Hit, Loaded, Observation, Query, Release, Rows, knows_caching
 
@@ -304,7 +304,7 @@ def with_caching(make_target: object, release: str | None) -> bool:
     None for a Target of the user's own that knows no caching, and for a release whose caching rules are not specified
     while the others are.
     """
-    return knows_caching(make_target) and (confirmed(release, "caching") or not confirmed(release))
+    return knows_caching(make_target) and runs(release, "caching")
 
 
 def plain_minima(release: str | None) -> dict[str, int]:
@@ -318,6 +318,8 @@ def minima(release: str | None, make_target: object = None, caching_steps: int =
     """What a run of a target must reach; crossings of caching by the steps that its traces with caching had."""
     if not with_caching(make_target, release):
         return plain_minima(release)
+    choices = choices_of(release or NEWEST)
+    absent = {"hit x hash lookahead": not choices.hash_lookahead, "pinned": not choices.pins}
     least = caching_steps // STEPS_A_CROSSING
-    scaled = {name: max(least, CACHING_MINIMA[name]) for name in CROSSINGS}
-    return plain_minima(release) | CACHING_MINIMA | scaled
+    caching = CACHING_MINIMA | {name: max(least, CACHING_MINIMA[name]) for name in CROSSINGS}
+    return plain_minima(release) | {name: count for name, count in caching.items() if not absent.get(name)}

@@ -8,6 +8,9 @@ no release multiplies them with the ranks of DCP.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+
+from packaging.version import Version
 
 from oracle.groups import CircularBuffer, CrossAttention, Group, KpoolTail, Mamba, ceil_div
 from oracle.warmup import (
@@ -63,17 +66,31 @@ def _tails(setting: WarmupSetting, group: Group, tokens: int) -> int:
     return (_attention if isinstance(group, KpoolTail) else _kinds)(setting, group, tokens)
 
 
-SUSPECTS: tuple[tuple[str, tuple[Count, ...]], ...] = (
-    ("tokens alone", (_tokens, _tokens_by_kind)),
-    ("uniform as attention", (_uniform,)),
-    ("tail as window", (_tails,)),
+#: name, first and last release that counted so, and how
+SUSPECTS: tuple[tuple[str, str, str, tuple[Count, ...]], ...] = (
+    ("tokens alone", "0.20.2", "0.27.1", (_tokens, _tokens_by_kind)),
+    ("uniform as attention", "0.28.0", "0.28.0", (_uniform,)),
+    ("tail as window", "0.30.0", "0.31.0", (_tails,)),
 )
+
+
+@cache
+def _suspects(release: str) -> tuple[tuple[str, tuple[Count, ...]], ...]:
+    """Those of a release; a patch release that is not in the table counts as the one before it did."""
+    version = Version(release.partition("+")[0])
+    return tuple(
+        (name, counts)
+        for name, first, last, counts in SUSPECTS
+        if Version(first) <= version and version.release[:2] <= Version(last).release[:2]
+    )
 
 
 def of_columns(setting: WarmupSetting, group: Group, tokens: int, observed: int) -> tuple[str, ...]:
     """The suspects that give this number of blocks."""
     return tuple(
-        name for name, counts in SUSPECTS if any(count(setting, group, tokens) == observed for count in counts)
+        name
+        for name, counts in _suspects(setting.release)
+        if any(count(setting, group, tokens) == observed for count in counts)
     )
 
 
@@ -87,7 +104,11 @@ def _requests(setting: WarmupSetting, count: Count) -> int:
 
 def of_requests(setting: WarmupSetting, observed: int) -> tuple[str, ...]:
     """The suspects by which the pool holds this number of warmup requests."""
-    return tuple(name for name, counts in SUSPECTS if any(_requests(setting, count) == observed for count in counts))
+    return tuple(
+        name
+        for name, counts in _suspects(setting.release)
+        if any(_requests(setting, count) == observed for count in counts)
+    )
 
 
 def of_pool(setting: WarmupSetting) -> tuple[str, ...]:
@@ -95,7 +116,9 @@ def of_pool(setting: WarmupSetting) -> tuple[str, ...]:
     least = setting.num_blocks - 1
     if longest_request(setting) > least:
         return ()
-    return tuple(name for name, counts in SUSPECTS if any(_longest(setting, count) > least for count in counts))
+    return tuple(
+        name for name, counts in _suspects(setting.release) if any(_longest(setting, count) > least for count in counts)
+    )
 
 
 def _skips(setting: WarmupSetting, num_tokens: int, count: Count) -> bool:
@@ -109,6 +132,6 @@ def of_skip(setting: WarmupSetting, operation: WarmupOperation, ran: bool) -> tu
         return ("one seat",) if ran else ()
     return tuple(
         name
-        for name, counts in SUSPECTS
+        for name, counts in _suspects(setting.release)
         if any(_skips(setting, operation.num_tokens, count) is not ran for count in counts)
     )

@@ -11,7 +11,7 @@ from collections import deque
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
-from oracle.cached_rows import begun, cached_rules_of, counted, gated, spared
+from oracle.cached_rows import begun, cached_rules_of, counted, gated, spared, uncalled
 from oracle.groups import Mamba
 from oracle.lookup import Finder, Probe
 from oracle.names import NamedPool
@@ -131,10 +131,11 @@ class CachingAllocator(Allocator):
             for rule, row in zip(self.rules, rows, strict=True):
                 rule.remove(work, row, pool)
         takes = sum(counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
+        never += sum(uncalled(rule, work, row, hit, copy) for rule, row, hit, copy in groups)
         unused = sum(spared(rule, work, hit, pool) for rule, _, hit, _ in groups)
         free = pool.free
         short = takes + never + kept_free + call.reserved_blocks - free
-        if takes > free or never or (short > 0 and test):
+        if takes > free or self.too_early or (short > 0 and test):
             self.refused_by, self.short = "test", short
             return self._seen(REFUSED, self.nothing, rows)
         if call.external and not first and call.request not in self.adopted and self.adopts:
@@ -185,7 +186,7 @@ class CachingAllocator(Allocator):
         if call.external:
             for index, rule in enumerate(self.rules):
                 taken = rule.adopt(work, rows[index], self.pool)
-                if taken and self.zeroed[index] and index not in call.skip_zeroing:
+                if taken and self.zeroed[index] and (self.choices.load_zeroing or index not in call.skip_zeroing):
                     self.to_zero[index] += taken
         if self.adopts:
             self.adopted.add(call.request)

@@ -22,6 +22,7 @@ HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
 AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})
 PASSED, DIVERGED = frozenset({"passed border"}), frozenset({"diverged hit"})
 DISCARDED, SHORT, COPY = frozenset({"discarded token"}), frozenset({"short drop"}), frozenset({"another copy"})
+TAIL = frozenset({"tail of a prompt"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -129,6 +130,8 @@ class CachingMemory(Memory):
             contents.tags = contents.tags | PASSED
         if what == "state" and self.setting.num_prefill_lookahead_tokens > 1:
             contents.tags = contents.tags | AGAIN
+        if what == "state" and self.setting.choices.tail != "resume" and contents.done % self.sizes[group]:
+            contents.tags = contents.tags | TAIL
         super()._wrong(contents, step, group, law, what, text)
 
     def _misdrafted(self, contents: Contents, step: Step, group: int, position: int) -> None:

@@ -18,6 +18,13 @@ class CachedAlignRows(AlignRows):
         self.unit = setting.hit_unit
         self.lookahead_hash = setting.num_hash_lookahead_tokens
         self.use_eagle = setting.use_eagle
+        self.counts_cap = setting.choices.counts_cap
+
+    def unneeded(self, work: Work, needed: int, copies: int) -> int:
+        """A15 up to 0.30.0: who takes any block is counted the most that one call can take beside the copy."""
+        if not self.counts_cap or needed + copies == 0:
+            return 0
+        return max(0, 1 + (self.scratch if work.first else 0) - needed)
 
     def inner_boundary(self, end: int) -> int:
         return resume_position(end, self.unit, self.lookahead_hash, self.use_eagle)
@@ -67,6 +74,15 @@ def spared(rule: Positional, work: Work, hits: tuple[int, ...], pool: NamedPool)
     return _free(rule, start, hits, pool) - sum(1 for block in start if block and not pool.references[block])
 
 
+def uncalled(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int) -> int:
+    """Blocks that a release counts and does not take."""
+    if not isinstance(rule, CachedAlignRows):
+        return 0
+    start = begun(rule, work, hits) if work.first else row
+    loaded = loads(rule, work, start) if work.first else 0
+    return rule.unneeded(work, rule.fresh(work, start + [-1] * loaded), copies)
+
+
 def counted(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int, pool: NamedPool) -> int:
     """P41: blocks that the call takes out of the free queue. `copies`: 1 if it first takes one for a copy."""
     if not work.first or not rule.adopts:
@@ -80,11 +96,13 @@ def counted(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...],
 def gated(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int, pool: NamedPool) -> int:
     """A13, A47 with hits: what the whole known sequence still takes at its peak."""
     if not work.first or not any(hits):
-        return rule.gate(work, row) + copies
+        needed = rule.gate(work, row)
+        return needed + copies + (rule.unneeded(work, needed, copies) if isinstance(rule, CachedAlignRows) else 0)
     start = begun(rule, work, hits)
     free = _free(rule, start, hits, pool)
-    if isinstance(rule, AlignRows):
-        return rule.gate(work, list(hits)) + free + copies
+    if isinstance(rule, CachedAlignRows):
+        needed = rule.gate(work, list(hits))
+        return needed + free + copies + rule.unneeded(work, needed, copies)
     columns = ceil_div(min(work.tokens, rule.max_model_len), rule.size) + rule.more
     if rule.cap is None:
         return max(0, columns - max(rule.dead_columns(work.start), len(hits))) + free + copies

@@ -199,6 +199,7 @@ class Finder:
     def __init__(self, setting: Setting, pool: NamedPool) -> None:
         self.classes = classes_of(setting, pool)
         self.count = len(setting.groups)
+        self.within = setting.choices.drop_within_bound
         self.hash_size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
         self.nothing = Hit(0, 0, tuple(() for _ in setting.groups))
         self.one_round = len(self.classes) == 2 and self.classes[0].dense
@@ -221,6 +222,8 @@ class Finder:
             return self.nothing
         nodes = self.nodes(query)
         known = len(nodes) * self.hash_size
+        if self.within:
+            known = min(known, query.bound)
         if query.apart and self.may_diverge:
             apart = self._apart(nodes, known, query.bound, probes)
             if apart is not None:

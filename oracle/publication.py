@@ -125,7 +125,8 @@ class Publisher:
 
     def _tail(self, index: int, names: Names, row: list[int], limit: int) -> None:
         """P33: the last boundary of the prompt, inside a block of full attention."""
-        last = names.prompt if self.drops[index] else names.prompt - 1
+        whole = self.drops[index] or self.setting.choices.tail != "resume"
+        last = names.prompt if whole else names.prompt - 1
         boundary = min(last // self.hash_size * self.hash_size, self.boundaries(names))
         column = boundary // self.sizes[index]
         if boundary > 0 and boundary % self.sizes[index] and boundary <= limit and column < len(row) and row[column]:
@@ -161,23 +162,34 @@ class Publisher:
 
     def _state(self, index: int, group: Mamba, names: Names, row: list[int], done: Progress, limit: int) -> None:
         """P34, P35: the state at the prompt's last boundary, at a junction, or at the chunk's inner boundary."""
-        use_eagle = self.setting.use_eagle
         if done.checkpoint is not None:
             self._checkpoint(index, group, names, row, done.checkpoint)
             return
         if limit <= 0 or limit % self.hash_size:
             return
         junction = self.junctions and limit == names.junction and names.computed < limit <= names.prompt
-        if limit != resume_position(names.prompt, self.hash_size, self.ahead, use_eagle) and not junction:
+        size, tail = self.sizes[index], self._state_tail(index, names.prompt)
+        if self.setting.choices.tail != "resume" and limit % size == 0:
             return
-        size = self.sizes[index]
+        if limit != tail and not junction:
+            return
         column = -(-limit // size) - 1
-        if column >= len(row) or not row[column] or self.pool.reach(row[column]) == limit:
+        if column >= len(row) or not row[column]:
+            return
+        if self.pool.reach(row[column]) == limit and not self.setting.choices.names_again:
             return
         self._inner(index, names, row[column], limit)
         self.fresh.add((index, self.node(names, limit)))
         if limit % size:
             done.shared = done.columns = column
+
+    def _state_tail(self, index: int, prompt: int) -> int:
+        """The boundary at the prompt's end whose state gets a name (P34)."""
+        use_eagle, how = self.setting.use_eagle, self.setting.choices.tail
+        if how == "resume":
+            return resume_position(prompt, self.hash_size, self.ahead, use_eagle)
+        dropped = {"end": False, "end, own drop": self.drops[index], "end, any drop": use_eagle}[how]
+        return max(0, (prompt // self.hash_size - dropped) * self.hash_size)
 
     def _checkpoint(self, index: int, group: Mamba, names: Names, row: list[int], checkpoint: tuple[int, int]) -> None:
         """P35: a state that can be resumed from takes the block's names' place; a passing one takes them away."""

@@ -17,7 +17,7 @@ NEWEST = "0.33.0"
 #: releases that the oracle was compared with, by level; the manager level with caching on apart
 CONFIRMED = {
     "manager": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
-    "caching": (NEWEST,),
+    "caching": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "rules": (NEWEST,),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
@@ -54,6 +54,27 @@ class Choices:
     """The ring of an indexer's tail is a kind of its own (A38)."""
     checkpoints: bool = True
     """Prefill checkpoints as A44 has them; the forms before are not specified, traces have none there."""
+    hash_lookahead: bool = True
+    """A block's hash can cover tokens behind it, which replaces the drop (D11)."""
+    junction_below: bool = True
+    """A group that drops keeps the block before a junction too (P29)."""
+    names_again: bool = False
+    """A state that bears its name already is named again: who hits it waits for the next step (P34, P39)."""
+    tail: str = "resume"
+    """The boundary inside a block that gets a name: the prompt's "end", of Mamba one unit less for its "own drop" or
+    for "any drop"; or where a resend can "resume" (P33, P34)."""
+    adapter_paths: bool = True
+    """Two adapters of one name are told apart (P1)."""
+    items_resume: bool = True
+    """Hashes that are extended later see every multimodal item (P1)."""
+    kept_for_drop: bool = True
+    """With the drop retention keeps where a resend and an extension land (P29)."""
+    counts_cap: bool = False
+    """A Mamba group that takes any block is counted the most that a call can take (A15)."""
+    junction_option: bool = True
+    """Chunks can be made to end at a junction (P34)."""
+    drop_within_bound: bool = False
+    """What is dropped lies within the tokens that may be hit (P23)."""
     rswa: bool = True
     """R-SWA exists (A36)."""
     mixed_warmup: bool = True
@@ -80,6 +101,10 @@ class Choices:
 OF_TRACES = frozenset(
     {
         "sharded",
+        "adapter_paths",
+        "items_resume",
+        "hash_lookahead",
+        "junction_option",
         "rings",
         "tail_rings",
         "retained",

@@ -22,14 +22,14 @@ def resume_position(tokens: int, unit: int, lookahead: int, use_eagle: bool) -> 
 
 def resume_points(setting: Setting, prompt: int, junction: int, drops: bool, size: int) -> list[int]:
     """P29: tokens where a resend, an extension or a sibling resumes. `drops`: this group's class; `size`: its b."""
-    if setting.drop_groups:
+    if setting.drop_groups and setting.choices.kept_for_drop:
         unit = setting.scheduler_block_size
         points = [max(0, tokens // unit * unit - unit) for tokens in (prompt - 1, prompt)]
     else:
         points = [prompt - 1]
     if junction:
         points.append(junction)
-        if drops:
+        if drops and setting.choices.junction_below:
             points.append(junction - size)
     return points
 

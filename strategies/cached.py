@@ -96,6 +96,8 @@ class CachedOperations(Operations):
                 salt = other >> 3 & 1
             elif other & 7 == 6:
                 adapter = other >> 3 & 3
+                if adapter and not self.setting.choices.adapter_paths:
+                    adapter = 2 * adapter - 1  # no two of one name
             elif other & 7 == 5:
                 items, embeds = self._items(reader), 0
             elif other & 7 == 4:
@@ -113,7 +115,7 @@ class CachedOperations(Operations):
             identifier = reader.below(3)
             found.append((identifier, end))
             end += item_length(identifier) + reader.below(4)
-        return tuple(found)
+        return tuple(found) if self.setting.choices.items_resume else tuple(found[:1])
 
     def _length(self, reader: Reader, old: int) -> int:
         """A length at or beside a border, beside an old one, or any."""

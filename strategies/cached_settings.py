@@ -26,8 +26,9 @@ from oracle.groups import (
     SlidingWindow,
     SlidingWindowMLA,
 )
+from oracle.releases import NEWEST, choices_of
 from oracle.setting import Setting
-from strategies.settings import DRAFTERS, Features, Reader, longest_request
+from strategies.settings import DRAFTERS, Features, Reader, longest_request, within
 
 SIZES = (4, 2, 4, 3, 8, 1, 4, 6)
 POOL_TWENTIETHS = (30, 20, 24, 18, 26, 36, 44, 60, 80)
@@ -151,8 +152,12 @@ AREAS: tuple[tuple[str, Callable[[Reader, int, int], Groups]], ...] = (
 )
 
 
-def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
-    """The setting that the first bytes stand for, and the features that its operations may use."""
+def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | None = None) -> tuple[Setting, Features]:
+    """The setting that the first bytes stand for, and the features that its operations may use.
+
+    release: whose rules hold. limits: the release whose kinds and fields are drawn, if it is another one.
+    """
+    choices = choices_of(limits or release)
     features = CachedFeatures(reader)
     area, build_groups = AREAS[reader.below(len(AREAS))]
     size = SIZES[reader.below(len(SIZES))]
@@ -162,11 +167,12 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
     method, wanted = DRAFTERS[reader.below(len(DRAFTERS))], (1, 2, 3)[reader.below(3)]
     if "speculation" in features:
         (name, parallel), drafts = method, wanted
-    groups = build_groups(reader, size, drafts)
+    groups = [within(group, choices) for group in build_groups(reader, size, drafts)]
     batched = 4 + reader.below(40)
     eagle = "eagle" in features and "speculation" in features and area != "chunked"
     marks, ahead = reader.byte(), reader.byte()
-    if eagle:
+    use_eagle = eagle and not ahead & 8
+    if eagle and (use_eagle or choices.hash_lookahead):  # without the drop a group is marked since there is the other
         groups = [evolve(group, eagle=True) if marks >> index & 1 else group for index, group in enumerate(groups)]
     dcp = 2 if marks >> 6 == 3 and all(not group.recycles for group in groups) else 1
     if marks & 32:
@@ -178,13 +184,13 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
         again = 1
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
     more: dict[str, Any] = {
-        "use_eagle": eagle and not ahead & 8,
+        "use_eagle": use_eagle,
         "num_prefill_lookahead_tokens": again,
-        "enable_mamba_shared_prefix_checkpoint": bool(ahead & 32),
+        "enable_mamba_shared_prefix_checkpoint": bool(ahead & 32) and choices.junction_option,
         "prefix_cache_retention_interval": None,
         "divergent_hits": "connector" in features and bool(ahead & 64),
     }
-    if not more["use_eagle"] and "ahead" in features and "connector" not in features:
+    if choices.hash_lookahead and not use_eagle and "ahead" in features and "connector" not in features:
         more["num_hash_lookahead_tokens"] = more["num_prefill_lookahead_tokens"] = min(1 + ahead % 3, whole)
     if area == "chunked":  # no drafter that prefills again has such layers
         more |= {name: min(1, more[name]) for name in more if name.endswith("lookahead_tokens")}
@@ -217,6 +223,7 @@ def read_cached_setting(reader: Reader) -> tuple[Setting, Features]:
             watermark=0.12 if "watermark" in features else 0.0,
             kv_connector="connector" in features,
             enable_kv_cache_events="events" in features,
+            release=release,
             **more,
         )
 

@@ -16,12 +16,9 @@ PROFILES = ("scheduler", "hostile", "caching")
 def open_trace(
     data: bytes, profile: str = "scheduler", release: str = NEWEST, limits: str | None = None
 ) -> tuple[Setting, Operations]:
-    """The setting and the operation stream of packed bytes; release and limits as in `read_setting`.
-
-    Caching is specified for the newest release alone.
-    """
+    """The setting and the operation stream of packed bytes; release and limits as in `read_setting`."""
     if profile != "caching":
         return open_uncached(data, profile, release, limits)
     reader = Reader(data)
-    setting, features = read_cached_setting(reader)
+    setting, features = read_cached_setting(reader, release, limits)
     return setting, CachedOperations(reader, setting, features)

@@ -97,12 +97,15 @@ class CachingManager(Manager):
         stub.skip_reading_prefix_cache = query.skip
         stub.kv_cache_report_mode = "full" if query.report else "incremental"
         self._know(stub, query.tokens)
-        more = {} if query.bound == query.tokens - 1 else {"max_cache_hit_length": query.bound}
         look = self.manager.get_computed_blocks_for_connector if query.apart else self.manager.get_computed_blocks
-        found = look(stub, **more)
+        found = look(stub, **self._bound(query))
         if not nobody:
             self.found[query.request] = found[0]
         return found
+
+    def _bound(self, query: Query) -> dict[str, int]:
+        """The bound of a lookup, where it is not the release's own."""
+        return {} if query.bound == query.tokens - 1 else {"max_cache_hit_length": query.bound}
 
     def lookup(self, query: Query) -> Hit:
         blocks, tokens, junction, *diverged = self.look_up(query)
@@ -115,7 +118,7 @@ class CachingManager(Manager):
         self._know(stub, query.tokens)
         look = self.manager.get_computed_blocks_for_connector if query.apart else self.manager.get_computed_blocks
         with visits_of(self.manager.coordinator) as visits:
-            look(stub, query.bound)
+            look(stub, **self._bound(query))
         sizes = [single.block_size for single in self.manager.coordinator.single_type_managers]
         lines = []
         for visit in visits:

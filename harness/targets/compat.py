@@ -209,6 +209,7 @@ def manager_keywords(manager_class: Any, setting: Setting) -> dict[str, Any]:
             "num_hash_lookahead_tokens": setting.num_hash_lookahead_tokens,
             "num_prefill_lookahead": setting.num_prefill_lookahead_tokens,
             "enable_mamba_shared_prefix_checkpoint": setting.enable_mamba_shared_prefix_checkpoint,
+            "enable_mamba_fine_grained_prefix_cache": setting.enable_mamba_shared_prefix_checkpoint,
             "enable_kv_cache_events": setting.enable_kv_cache_events,
             "log_stats": False,
             "dcp_world_size": setting.dcp_size,

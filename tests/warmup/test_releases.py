@@ -7,7 +7,7 @@ import pytest
 from harness import warmup_suspects
 from harness.warmup_run import MINIMA, minima_of
 from harness.warmups import WarmupOptions, run_warmups
-from oracle.groups import RSWA, CrossAttention, FullAttention, Group, KpoolTail, Mamba
+from oracle.groups import CrossAttention, FullAttention, Group, KpoolTail, Mamba
 from oracle.warmup import Mixed, kernel_requests, kernel_steps, longest_tokens, predict
 from oracle.warmup_party import OracleWarmup
 from strategies.warmups import decode, draw
@@ -79,27 +79,29 @@ def test_what_a_release_lacks_need_not_be_met() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "observed", "names"),
+    ("release", "group", "observed", "names"),
     [
-        (FULL, 2, ("tokens alone",)),  # ceil(8 / 4), where ceil((8 + 3) / 4) = 3
-        (FULL, 1, ()),
-        (CrossAttention(block_size=4), 2, ("tokens alone",)),  # the decoder's tokens; the encoder's take 3
-        (Mamba(block_size=4, speculative_blocks=3), 2, ("tokens alone",)),
-        (Mamba(block_size=4, speculative_blocks=3, uniform_layers=2), 3, ("uniform as attention",)),
-        (KpoolTail(block_size=4), 3, ("tail as window",)),
-        (RSWA(block_size=4, window=8), 4, ()),
+        ("0.27.1", FULL, 2, ("tokens alone",)),  # ceil(8 / 4), where ceil((8 + 3) / 4) = 3
+        ("0.28.0", FULL, 2, ()),
+        ("0.27.1", FULL, 1, ()),
+        ("0.27.1", CrossAttention(block_size=4), 2, ("tokens alone",)),  # the decoder's tokens; the encoder's take 3
+        ("0.27.1", Mamba(block_size=4, speculative_blocks=3), 2, ("tokens alone",)),
+        ("0.28.0", Mamba(block_size=4, speculative_blocks=3, uniform_layers=2), 3, ("uniform as attention",)),
+        ("0.29.0", Mamba(block_size=4, speculative_blocks=3, uniform_layers=2), 3, ()),
+        ("0.31.0", KpoolTail(block_size=4), 3, ("tail as window",)),
+        ("0.32.0", KpoolTail(block_size=4), 3, ()),
     ],
 )
-def test_suspects_of_columns(group: Group, observed: int, names: tuple[str, ...]) -> None:
-    """8 tokens, lookahead 3: only what a formula gives is known."""
-    of = setting(group, **EAGLE3)
+def test_suspects_of_columns(release: str, group: Group, observed: int, names: tuple[str, ...]) -> None:
+    """8 tokens, lookahead 3: only what a formula of the release gives is known."""
+    of = setting(group, release=release, **EAGLE3)
 
     assert names == warmup_suspects.of_columns(of, group, 8, observed)
 
 
 def test_suspects_of_requests() -> None:
     """31 tokens take ceil((31 + 4) / 4) = 9 blocks, by tokens alone 8: 16 usable blocks hold one request, or two."""
-    of = setting(FULL, num_blocks=17, max_num_seqs=8, method="eagle", num_speculative_tokens=4)
+    of = setting(FULL, num_blocks=17, max_num_seqs=8, method="eagle", num_speculative_tokens=4, release="0.27.1")
 
     assert 1 == kernel_requests(of)
     assert ("tokens alone",) == warmup_suspects.of_requests(of, 2)
