@@ -21,6 +21,7 @@ _MANAGERS = {
     "chunked_local_attention": "ChunkedLocalAttentionManager",
     "rswa": "RSWAManager",
     "circular_buffer": "CircularBufferManager",
+    "kpool_tail": "KpoolTailManager",
     "cross_attention": "CrossAttentionManager",
     "mamba": "MambaManager",
     "sink_full_attention": "SinkFullAttentionManager",
