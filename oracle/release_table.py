@@ -170,6 +170,18 @@ _WARMUP: tuple[Rule, ...] = (
 
 #: prefix caching: names, lookups, copies
 _CACHING: tuple[Rule, ...] = (
+    Rule("bound of a lookup", "the tokens but one", "0.26.0", "0.32.0", "P16", "in code", ("bounded_lookup", False)),
+    Rule(
+        "bound of a lookup",
+        "that, or a lower one that is asked for",
+        "0.33.0",
+        None,
+        "P16",
+        "in code",
+        ("bounded_lookup", True),
+    ),
+    Rule("blocks pinned by a connector", "none", "0.26.0", "0.29.0", "P15", "in code", ("pins", False)),
+    Rule("blocks pinned by a connector", "held and watched", "0.30.0", None, "P15", "in code", ("pins", True)),
     Rule(
         "kept for a resend",
         "what lies before the last token",

@@ -69,6 +69,10 @@ class Choices:
     """Hashes that are extended later see every multimodal item (P1)."""
     kept_for_drop: bool = True
     """With the drop retention keeps where a resend and an extension land (P29)."""
+    bounded_lookup: bool = True
+    """A lookup can be asked for less (P16)."""
+    pins: bool = True
+    """A connector can hold blocks and watch whether they are used again (P15)."""
     counts_cap: bool = False
     """A Mamba group that takes any block is counted the most that a call can take (A15)."""
     junction_option: bool = True
@@ -103,6 +107,8 @@ OF_TRACES = frozenset(
         "sharded",
         "adapter_paths",
         "items_resume",
+        "bounded_lookup",
+        "pins",
         "hash_lookahead",
         "junction_option",
         "rings",

@@ -55,7 +55,7 @@ class CachedOperations(Operations):
             ("preempt", CachedOperations._preempt, 2),
             ("session", CachedOperations._resume, 1),
             ("evict", CachedOperations._evict, 1),
-            ("evict", CachedOperations._pin, 1),
+            ("evict" if setting.choices.pins else "", CachedOperations._pin, 1),
             ("abort", Operations._finish, 1),  # noqa: SLF001
             ("connector", Operations._give_back, 2),  # noqa: SLF001
             ("deferred", Operations._give_back, 2),  # noqa: SLF001
@@ -219,7 +219,7 @@ class CachedOperations(Operations):
             adapter=plan.adapter,
             items=plan.items,
             embeds=plan.embeds,
-            bound=reader.below(tokens) if reader.byte() & 3 == 3 else None,
+            bound=reader.below(tokens) if reader.byte() & 3 == 3 and self.setting.choices.bounded_lookup else None,
         )
 
     def _resume(self, reader: Reader, ledger: Ledger) -> Operation | None:
