@@ -12,7 +12,7 @@ from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, St
 #: what a step says of requests, each with a count
 PAIRS = ("accepted", "stops", "drafts", "loaded")
 #: what a request says of a connector, and what says nothing
-ELSEWHERE: dict[str, Any] = {"remote": 0, "load": ASYNC, "unknown": 0, "again": False, "keeps": False}
+ELSEWHERE: dict[str, Any] = {"remote": 0, "load": ASYNC, "unknown": 0, "again": False, "keeps": False, "encoder": 0}
 
 
 def said(operation: SchedulerOperation) -> int:

@@ -33,6 +33,10 @@ def count_step(
         reach["empty step"] += 1
         return
     total = sum(tokens for _, tokens in planned.tokens)
+    if setting.max_encoder_len:
+        calls = [event.call for event in events if event.call and event.seen and event.seen.outcome == GRANTED]
+        reach["encoder input"] += sum(call.encoder > 0 for call in calls)
+        reach["encoder budget full"] += sum(call.encoder for call in calls) == setting.encoder_budget
     reach["DCP"] += setting.dcp_size > 1
     reach["full step"] += total == setting.budget
     reach["draft table"] += setting.draft_counts is not None

@@ -49,6 +49,7 @@ MINIMA: dict[str, int] = {
     "finished by length": 50,
     "abort in flight": 2,
     "reset while running": 2,
+    "encoder input": 20,
     "DCP": 20,
     "async load": 50,
     "sync load": 20,

@@ -17,6 +17,7 @@ def describe(operation: SchedulerOperation) -> str:
         rest = f", priority {operation.priority}" if operation.priority else ""
         if operation.remote:
             rest += f", {operation.remote} to load {operation.load}"
+        rest += f", encoder {operation.encoder}" if operation.encoder else ""
         words = ((operation.unknown, f"after {operation.unknown} looks"), (operation.again, "again"))
         rest += "".join([f", {word}" for there, word in (*words, (operation.keeps, "keeps")) if there])
         return f"submit {operation.request}: prompt {operation.prompt}, max {operation.max_tokens}{rest}"

@@ -38,6 +38,7 @@ class Scheduler(Loads):
         self.second_runner = facts.runner == "V2"
         self.can_skip = self.lookahead > 0 and self.second_runner
         self.overlap = setting.in_flight_depth > 1
+        self.encoder_budget = setting.encoder_budget
         self.chunked = setting.enable_chunked_prefill
         self.threshold = setting.long_prefill_token_threshold
         self.adaptive = setting.long_prefill_token_threshold_adaptive
@@ -220,6 +221,8 @@ class Scheduler(Loads):
         if held and comp < request.n - 1:
             return None
         new, padded = self._size(request, comp, step, threshold)
+        if new > 0 and comp == 0 and request.encoder > step.encoder:
+            return aside  # section 9: its encoder's input does not fit into this step
         return None if new < 0 else (local, external, new, padded, False)
 
     def _size(self, request: Request, comp: int, step: NextStep, threshold: int) -> tuple[int, bool]:

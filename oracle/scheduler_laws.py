@@ -85,6 +85,7 @@ class SchedulerLaws:
         self.parked: list[set[int]] = []
         self.sizes = [(g.attention, g.tokens_per_column(setting.dcp_size)) for g in setting.groups]
         self.patience = 3
+        self.encoded = 0
         self.idle = 0
         #: nobody will ever move again
         self.stuck = False
@@ -229,6 +230,7 @@ class SchedulerLaws:
         """No needless preemption, the right victim; the lookahead of every ask."""
         victims: list[int] = []
         asker = -1
+        self.encoded = 0
         scheduled = {name for name, _ in planned.tokens}
         events = [event for event in events if event.what in (ASK, FREE, POP)]
         ends = frozenset(block for pair in planned.copies for block in pair)
@@ -237,6 +239,7 @@ class SchedulerLaws:
             call = event.call
             if event.what == ASK and call is not None:
                 if event.seen is not None and event.seen.outcome == GRANTED:
+                    self.encoded += call.encoder
                     self.failed.discard(call.request)
                     self.again.discard(call.request)
                 needed = self.lookahead if call.new else 0  # S43: a load beside the steps computes nothing
@@ -292,6 +295,8 @@ class SchedulerLaws:
             self.broken("budget", "rows", f"{total} tokens and {rows - total} draft slots in {self.rows} rows")
         if len(self.running) > self.active:
             self.broken("seats", "running", f"{len(self.running)} requests run, {self.active} may")
+        if self.encoded > self.setting.encoder_budget:
+            self.broken("budget", "encoder", f"{self.encoded} encoder tokens in {self.setting.encoder_budget}")
         ids = [name for name, _ in planned.tokens]
         if len(set(ids)) != len(ids) or len(ids) > self.active:
             self.broken("seats", "scheduled", f"{len(ids)} requests scheduled, {self.active} may run")

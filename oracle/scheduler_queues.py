@@ -95,7 +95,7 @@ class Queues:
             new,
             self.lookahead,
             0,
-            0,
+            request.encoder if admission and comp == 0 else 0,
             admission and self.must_fit,
             0,
             bool(self.running) if admission else True,
@@ -175,7 +175,7 @@ class Queues:
     def submit(self, operation: Submit, arrival: int, content: Content | None = None) -> None:
         """A request arrives."""
         request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
-        request.content = content
+        request.content, request.encoder = content, operation.encoder
         self.requests[request.id] = request
         self._enqueue(request)
 

@@ -32,6 +32,8 @@ class Request:
     junction: int = 0
     """J of its last lookup (caching spec, P27)."""
     content: Content | None = None
+    encoder: int = 0
+    """Tokens of its encoder's input, which its first call carries."""
     last: int = 0
     """Number of the last step that it was scheduled in, where steps are numbered (S49)."""
 

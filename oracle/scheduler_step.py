@@ -19,6 +19,7 @@ class NextStep:
         self.scheduler = scheduler
         paused = scheduler.paused == PAUSED_ALL
         self.g, self.i, self.charged = 0 if paused else scheduler.budget, scheduler.rows, scheduler.charged
+        self.encoder = scheduler.encoder_budget
         self.tokens: dict[Request, int] = {}
         self.drafts: dict[Request, int] = {}
         self.cached: dict[Request, Rows] = {}
@@ -54,7 +55,8 @@ class NextStep:
         request.spec = 0
 
     def admit(self, request: Request, new: int, rows: Rows, drafts: int) -> None:
-        """A newcomer, or one that comes back."""
+        """A newcomer, or one that comes back; with its encoder's input, where it begins."""
+        self.encoder -= request.encoder if request.comp == 0 else 0
         self._take(request, request.comp, new)
         (self.new if request.status == WAITING else self.resumed).append((request, rows))
         if drafts:

@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts, predict
 from oracle.content import Content
 from oracle.errors import SettingError
-from oracle.groups import MOST, CrossAttention, Mamba, at_least, one_of
+from oracle.groups import MOST, Mamba, at_least, one_of
 from oracle.laws import blocks_for_one
 from oracle.methods import draft_counts
 from oracle.setting import Setting
@@ -49,6 +49,7 @@ class SchedulerSetting(Setting):
     prefill_schedule_interval: I, the cadence of prefills. scheduler_reserve_full_isl: the whole known sequence must
     fit at admission. draft_counts: (first, last, drafts of the next step) by the number of scheduled requests.
     kv_role, kv_load_failure_policy: of the KV connector. Only a consumer (or both) loads.
+    max_num_encoder_input_tokens: tokens that the encoder takes in a step (None: max_num_batched_tokens).
     """
 
     max_num_scheduled_tokens: int | None = None
@@ -62,6 +63,7 @@ class SchedulerSetting(Setting):
     draft_counts: tuple[tuple[int, int, int], ...] | None = None
     kv_role: str = field(default=KV_BOTH, validator=one_of(KV_BOTH, KV_PRODUCER, KV_CONSUMER))
     kv_load_failure_policy: str = field(default=RECOMPUTE, validator=one_of(RECOMPUTE, FAIL))
+    max_num_encoder_input_tokens: int | None = None
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -71,8 +73,10 @@ class SchedulerSetting(Setting):
             raise SettingError(f"in_flight_depth must be 1 or 2 (async scheduling), got {self.in_flight_depth}")
         if self.max_in_flight_tokens is not None:
             raise SettingError("max_in_flight_tokens follows from max_num_batched_tokens at this level; leave it out")
-        if any(isinstance(group, CrossAttention) for group in self.groups):
-            raise SettingError("this version schedules without an encoder")
+        if self.max_encoder_len:
+            self._check_encoder()
+        elif self.max_num_encoder_input_tokens is not None:
+            raise SettingError("max_num_encoder_input_tokens needs a cross-attention group, got none")
         if not self.kv_connector and (self.kv_role, self.kv_load_failure_policy) != (KV_BOTH, RECOMPUTE):
             raise SettingError("kv_role and kv_load_failure_policy need kv_connector true, got false")
         for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
@@ -105,6 +109,22 @@ class SchedulerSetting(Setting):
         if self.num_blocks - 1 < need:
             raise SettingError(f"num_blocks must be at least {need + 1} for a request of max_model_len, got "
                                f"{self.num_blocks}")  # fmt: skip
+
+    def _check_encoder(self) -> None:
+        """Encoder-decoder models have neither chunks nor prefix caching nor a connector."""
+        for name, value in (
+            ("enable_chunked_prefill", False),
+            ("enable_caching", False),
+            ("kv_connector", False),
+            ("long_prefill_token_threshold", 0),
+        ):
+            if getattr(self, name) != value:
+                raise SettingError(f"{name} must be {value} with a cross-attention group, got {getattr(self, name)}")
+        if self.encoder_budget < self.max_encoder_len:
+            raise SettingError(
+                f"max_num_encoder_input_tokens must hold max_encoder_len {self.max_encoder_len}, "
+                f"got {self.encoder_budget}"
+            )
 
     def _check_states(self) -> None:
         """Where Mamba groups are specified at this level."""
@@ -143,6 +163,11 @@ class SchedulerSetting(Setting):
     def drops_preempted(self) -> bool:
         """Whether a preemption drops the outputs in flight: a producer must hand over the K/V of what it delivers."""
         return self.kv_connector and self.kv_role != KV_CONSUMER
+
+    @property
+    def encoder_budget(self) -> int:
+        """Tokens of the encoder in a step; 0 without one."""
+        return (self.max_num_encoder_input_tokens or self.max_num_batched_tokens) if self.max_encoder_len else 0
 
     @cached_property
     def budget(self) -> int:
@@ -189,6 +214,7 @@ class Submit:
     With a KV connector: remote: tokens of the prompt whose K/V lie elsewhere, `load`ed beside the steps or in one.
     unknown: how many looks the connector cannot answer yet. again: they can be loaded once more after a preemption or a
     failed load. keeps: the blocks are kept after the end until they are sent.
+    encoder: tokens of the encoder's input; with a cross-attention group.
     """
 
     request: int
@@ -201,6 +227,7 @@ class Submit:
     unknown: int = 0
     again: bool = False
     keeps: bool = False
+    encoder: int = 0
 
 
 @frozen(kw_only=True)
@@ -264,6 +291,10 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
             raise SettingError(f"prompt must be 1 to {limit - 1}, max_model_len {limit} less 1, got {operation.prompt}")
         if not 0 < operation.max_tokens <= MOST:
             raise SettingError(f"max_tokens must be 1 to {MOST}, got {operation.max_tokens}")
+        if not 0 <= operation.encoder <= setting.max_encoder_len:
+            raise SettingError(
+                f"encoder must be 0 to max_encoder_len {setting.max_encoder_len}, got {operation.encoder}"
+            )
         if operation.remote and (not setting.kv_connector or setting.kv_role == KV_PRODUCER):
             raise SettingError(f"remote tokens need a KV connector that consumes, got {operation.remote}")
         if operation.keeps and not setting.kv_connector:

@@ -17,7 +17,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from oracle.groups import MLA, RSWA, ChunkedLocal, FullAttention, Group, Mamba, SlidingWindow
+from oracle.groups import MLA, RSWA, ChunkedLocal, CrossAttention, FullAttention, Group, Mamba, SlidingWindow
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS, Method
 from oracle.setting import Setting
@@ -65,12 +65,12 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching", "connector", "dcp",
+    "caching", "connector", "dcp", "encoder",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(
-    ("dcp", "counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled", "active")
-)
+    ("encoder", "dcp", "counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled")
+) | {"active"}
 
 #: what the rarest crossings need: on in three traces of four
 OFTEN = frozenset(("speculation", "hybrid", "caching"))
@@ -199,6 +199,10 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         drafts = _drafts(row, wanted)
     depth = 2 if "overlap" in drawn and row.overlaps else 1
     longest = 9 + reader.below(48)
+    encoded = 1 + reader.below(24) if "encoder" in drawn else 0
+    if encoded:
+        drawn.on -= {"caching", "connector", "threshold", "dcp"}
+        drawn.on.add("unchunked")
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     least = max(seats, row.reserved.of(drafts) + 1, row.charged.of(drafts) + 1)
     value = reader.byte()
@@ -209,6 +213,9 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     groups = _groups(reader, drawn, drafts, depth, longest)
     if "connector" in drawn:  # which has no states with caching on
         groups = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
+    if encoded:
+        size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
+        groups = (*[g for g in groups if not isinstance(g, Mamba)][:2], CrossAttention(block_size=size))
     sharded = "dcp" in drawn and "caching" not in drawn and not any(isinstance(group, Mamba) for group in groups)
     if sharded:  # a group that recycles its blocks cannot be
         groups = tuple(evolve(group, dcp_sharded=not group.recycles) for group in groups)
@@ -224,6 +231,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         "num_speculative_tokens": drafts,
         "groups": groups,
         "dcp_size": 2 if sharded else 1,
+        "max_encoder_len": encoded,
     }
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
     more |= _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)
@@ -234,6 +242,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     return (
         SchedulerSetting(
             num_blocks=1 + need * sixths // 6 + reader.below(3),
+            max_num_encoder_input_tokens=encoded + budget % (2 * encoded) if encoded else None,
             watermark=0.12 if "watermark" in drawn else 0.0,
             max_num_scheduled_tokens=max(1, batched - 1 - budget % 6) if "scheduled" in drawn and chunked else None,
             max_num_active_seqs=1 + value % seats if "active" in drawn else None,
@@ -312,6 +321,7 @@ class Operations:
             max_tokens=most,
             forks=self._forks() if self.setting.enable_caching else (),
             priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
+            encoder=1 + self.reader.byte() % self.setting.max_encoder_len if self.setting.max_encoder_len else 0,
         )
         return self._connected(plain) if self.setting.kv_connector else plain
 

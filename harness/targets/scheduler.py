@@ -67,6 +67,8 @@ def modules() -> SimpleNamespace:
         sampling=load("vllm.sampling_params").SamplingParams,
         output=load("vllm.v1.outputs").ModelRunnerOutput,
         drafts=load("vllm.v1.outputs").DraftTokenIds,
+        inputs=load("vllm.multimodal.inputs"),
+        encoder_cache=load("vllm.v1.core.encoder_cache_manager").EncoderDecoderCacheManager,
         transfers=load("vllm.v1.outputs").KVConnectorOutput,
         pause=load("vllm.v1.core.sched.interface").PauseState,
     )
@@ -114,7 +116,7 @@ def engine_config(setting: SchedulerSetting) -> Any:
         model_config=_model(name, setting.max_model_len),
         scheduler_config=settings.SchedulerConfig(
             max_model_len=setting.max_model_len,
-            is_encoder_decoder=False,
+            is_encoder_decoder=setting.max_encoder_len > 0,
             max_num_batched_tokens=setting.max_num_batched_tokens,
             max_num_seqs=setting.max_num_seqs,
             max_num_scheduled_tokens=setting.max_num_scheduled_tokens,
@@ -148,6 +150,16 @@ def engine_config(setting: SchedulerSetting) -> Any:
     return built
 
 
+def _features(operation: Submit) -> Any:
+    """The encoder's input of a request: one item at the beginning, without data."""
+    if not operation.encoder:
+        return None
+    vllm = modules()
+    position = vllm.inputs.PlaceholderRange(offset=0, length=operation.encoder)
+    name = str(operation.request)
+    return [vllm.inputs.MultiModalFeatureSpec(data=None, modality="audio", identifier=name, mm_position=position)]
+
+
 def _transfer(setting: SchedulerSetting) -> Any:
     if not setting.kv_connector:
         return None
@@ -174,6 +186,8 @@ class Scheduler:
             block_size=setting.scheduler_block_size,
             hash_block_size=setting.hash_size,
         )
+        if setting.max_encoder_len:
+            self._encoder(setting)
         self.proposes = setting.num_speculative_tokens > 0 and setting.in_flight_depth == 1
         self.steps: list[tuple[Any, dict[int, bool]]] = []
         self.events: list[Event] = []
@@ -184,6 +198,16 @@ class Scheduler:
         status = vllm.status
         self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
         self.words[status.WAITING_FOR_REMOTE_KVS] = LOADING
+
+    def _encoder(self, setting: SchedulerSetting) -> None:
+        """What the constructor takes from the model class of an encoder-decoder, which no small folder has.
+
+        The cache never binds: such a model keeps nothing in it, and its slots are given back after every step anew.
+        """
+        scheduler = self.scheduler
+        scheduler.is_encoder_decoder = True
+        scheduler.max_num_encoder_input_tokens = setting.encoder_budget
+        scheduler.encoder_cache_manager = modules().encoder_cache(1 << 30)
 
     # -------------------------------------------------------------------------------------------- the spy
 
@@ -344,6 +368,7 @@ class Scheduler:
                 arrival_time=float(arrival),
                 priority=operation.priority,
                 block_hasher=self.hasher,
+                mm_features=_features(operation),
             )
         )
 

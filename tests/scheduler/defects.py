@@ -320,6 +320,18 @@ DEFECTS = (
         "return",
         "P36",
     ),
+    Defect(
+        "an encoder input is not charged",
+        "                    encoder_compute_budget = new_encoder_compute_budget",
+        "                    pass",
+        "section 9",
+    ),
+    Defect(
+        "encoder tokens not asked for",
+        "num_encoder_tokens=num_encoder_tokens,\n                    full",
+        "num_encoder_tokens=0,\n                    full",
+        "A39",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 
