@@ -26,6 +26,7 @@ from oracle.trace import (
     Call,
     Difference,
     Drained,
+    Evict,
     Extend,
     Hit,
     NewStep,
@@ -33,6 +34,7 @@ from oracle.trace import (
     Operation,
     Query,
     Release,
+    Reset,
     Row,
     Rows,
     Settle,
@@ -135,10 +137,11 @@ class Playback:
         raise PartedError("a removal without an allocation is not judged in a recording")
 
     def evict(self, blocks: Row) -> Observation:
-        raise PartedError("evict_blocks is not judged in a recording")
+        self._take()
+        return Observation(DONE, self.nothing, self.nothing, self.free)
 
     def reset(self) -> Observation:
-        raise PartedError("reset_prefix_cache is not judged in a recording")
+        return Observation(str(self._take()["reset"]), self.nothing, self.nothing, self.free)
 
     def pin(self, blocks: Row) -> Observation:
         raise PartedError("a pin is not judged in a recording")
@@ -300,6 +303,10 @@ class Judged:
         elif "look" in event:
             self._know(event["look"])
             self.playback.hits[event["look"]] = Hit(event["hit"], event["junction"], rows_of(event["rows"]))
+        elif "evict" in event:
+            self._run(Evict(blocks=tuple(event["evict"])), event)
+        elif "reset" in event:
+            self._run(Reset(), event)
         elif "not judged" in event:
             raise PartedError(f"{event['not judged']} was called, which is not judged in a recording")
 

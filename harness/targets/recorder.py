@@ -163,8 +163,8 @@ class Recorder:
             ("free", self._freed),
             ("pop_blocks_for_free", self._other),
             ("remove_skipped_blocks", self._other),
-            ("evict_blocks", self._other),
-            ("reset_prefix_cache", self._other),
+            ("evict_blocks", self._evicted),
+            ("reset_prefix_cache", self._reset),
             ("get_computed_blocks", self._looked),
             *([("take_new_block_ids", self._zeroed)] if self.zeroes else []),
         ):
@@ -446,6 +446,14 @@ class Recorder:
 
     def _other(self, name: str, positional: Any, answer: Any, status: Any) -> None:
         self._note({"not judged": name})
+
+    def _evicted(self, name: str, positional: Any, answer: Any, status: Any) -> None:
+        if self.caching:
+            self._note({"evict": sorted(positional[0])})
+
+    def _reset(self, name: str, positional: Any, answer: Any, status: Any) -> None:
+        if self.caching:
+            self._note({"reset": bool(answer)})
 
     def _looked(self, name: str, positional: Any, answer: Any, status: Any) -> None:
         """A lookup and what it found."""

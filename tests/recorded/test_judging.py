@@ -101,7 +101,9 @@ def test_what_no_scheduler_asks_ends_the_judging():
 
 
 def test_what_is_not_judged_is_said():
-    assert "evict_blocks was called" in judged([{"s": 1, "e": [[0, {"not judged": "evict_blocks"}]]}]).parted
+    told = [{"s": 1, "e": [[0, {"not judged": "pop_blocks_for_free"}]]}]
+
+    assert "pop_blocks_for_free was called" in judged(told).parted
 
 
 def test_a_dropped_beginning_is_said():

@@ -87,6 +87,27 @@ def test_a_sound_engine_agrees(tmp_path, name):
         assert reach["draft accepted"] > 100
 
 
+def test_names_that_go_agree(tmp_path):
+    """The cache is reset with requests running, then without; blocks lose their names by id."""
+    engine, _ = recorded_engine(setting(enable_caching=True, num_blocks=120), str(tmp_path))
+    scheduler, coins = engine.core.scheduler, random.Random(2)
+    for number in range(40):
+        engine.submit(f"r{number}", [7] * coins.randrange(20, 90), 30)
+        engine.step()
+        if number == 20:
+            scheduler.kv_cache_manager.evict_blocks({1, 2, 3, 40})
+        if number == 30:
+            assert not scheduler.reset_prefix_cache()
+            assert scheduler.reset_prefix_cache(reset_running_requests=True)
+    while engine.busy:
+        engine.step()
+    judged = judge(tmp_path)
+    counts = judged.replay.reach.counts
+
+    assert ("", None) == (judged.parted, judged.difference)
+    assert 1 == counts["evicted by id"] == counts["reset True"] == counts["reset False"]
+
+
 def test_no_prompt_is_in_it(tmp_path):
     """Token ids as no other number is, a salt, names of requests."""
     engine, _ = recorded_engine(setting(enable_caching=True), str(tmp_path))
