@@ -3,7 +3,8 @@
 Every difference is sorted: **regression** (new, and the older release did it right), **fixed** (the older one's,
 gone), **intended** (the rules say so: a row of the table, with its reference), **declared** (a finding), **unknown**
 (both have it, or the rules of the newer one are not confirmed). Then interface drift: parameters and fields that the
-project uses. Caching is off: its rules are specified for one release.
+project uses. The manager level runs with caching off and, where it is specified for both releases, on; the warmup
+level runs without its kernels.
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ from harness.side import Side
 from harness.verdict import folder_name
 from harness.worker import EXAMPLES
 from oracle.release_table import Rule
-from oracle.releases import OF_TRACES, Choices, choices_of, confirmed, in_force
+from oracle.releases import OF_TRACES, Choices, choices_of, confirmed, in_force, runs
 from strategies.traces import draw
+from strategies.warmups import draw as draw_warmups
 
 #: what the shards of a gate have, in turn
-TURNS = ("scheduler", "scheduler", "scheduler", "hostile")
+TURNS = ("scheduler", "caching", "scheduler", "warmup", "hostile", "scheduler")
+#: what a turn is called on the page
+CALLED = {
+    "scheduler": "manager, caching off",
+    "hostile": "manager, caching off",
+    "caching": "manager, caching on",
+    "warmup": "warmup",
+}
 #: regressions that are shrunk and reported
 MOST_REPORTS = 8
 ALONE = Options(aspects=frozenset(), memory=False)
@@ -44,6 +53,8 @@ class Sorted:
     traces: int = 0
     steps: int = 0
     seconds: float = 0.0
+    by_level: Counter[str] = field(factory=Counter)
+    """Steps of each level; a step of the warmup level is a warmup."""
     regressions: Counter[str] = field(factory=Counter)
     unknown: Counter[str] = field(factory=Counter)
     fixed: Counter[str] = field(factory=Counter)
@@ -104,6 +115,7 @@ class Sorted:
             "seed": self.seed,
             "traces": self.traces,
             "steps": self.steps,
+            "levels": dict(sorted(self.by_level.items())),
             "seconds": round(self.seconds, 1),
             "regressions": dict(sorted(self.regressions.items())),
             "unknown": dict(sorted(self.unknown.items())),
@@ -149,21 +161,25 @@ def run(
 def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes, str]]) -> None:
     """The next traces on both sides at once, and on the oracle with both sets of rules meanwhile."""
     number, profile = found.shards, TURNS[found.shards % len(TURNS)]
+    if profile == "caching" and not (runs(found.older, profile) and runs(found.newer, profile)):
+        profile = "scheduler"
     question = {"shard": number, "seed": found.seed, "examples": EXAMPLES, "profile": profile}
     for side in sides:
         side.send(question)
     drawn: list[bytes] = []
-    draw(found.seed, number, EXAMPLES, drawn.append)
-    for data in drawn:
+    (draw_warmups if profile == "warmup" else draw)(found.seed, number, EXAMPLES, drawn.append)
+    for data in drawn if profile in ("scheduler", "hostile") else ():
         found.intended.update(responsible(data, profile, found.older, found.newer))
     answers = [side.take() for side in sides]
     found.shards += 1
     found.traces += answers[1]["traces"]
     found.steps += answers[1]["steps"]
+    found.by_level[CALLED[profile]] += answers[1]["steps"]
     found.reach.update(answers[1]["reach"])
     before, after = ({seen["place"]: seen for seen in answer["seen"]} for answer in answers)
     for place in sorted({*before, *after}):
-        _sort(found, before.get(place, _NOTHING), after.get(place, _NOTHING))
+        level = profile if profile in ("caching", "warmup") else "manager"
+        _sort(found, before.get(place, _NOTHING), after.get(place, _NOTHING), level)
         for name in after.get(place, _NOTHING)["new"]:
             if name in found.regressions:
                 examples.setdefault(name, (drawn[place], profile))
@@ -172,10 +188,10 @@ def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes
 _NOTHING: dict[str, Any] = {"new": [], "declared": []}
 
 
-def _sort(found: Sorted, before: dict[str, Any], after: dict[str, Any]) -> None:
+def _sort(found: Sorted, before: dict[str, Any], after: dict[str, Any], level: str) -> None:
     """Sort what one trace showed on the two releases."""
     for name in after["new"]:
-        kind = found.regressions if confirmed(found.newer) and name not in before["new"] else found.unknown
+        kind = found.regressions if confirmed(found.newer, level) and name not in before["new"] else found.unknown
         kind[name] += 1
     if not after["new"]:
         gone = [name for name in before["declared"] if name not in after["declared"]]
@@ -188,8 +204,8 @@ def _alone(data: bytes, profile: str, release: str, limits: str, choices: Choice
 
 
 def _answers(rule: Rule) -> bool:
-    """Whether a rule decides what a manager answers to a trace that both releases can have."""
-    return rule.decides is not None and rule.decides[0] not in OF_TRACES and not rule.spec.startswith("W")
+    """Whether a rule decides what a manager with caching off answers to a trace that both releases can have."""
+    return rule.decides is not None and rule.decides[0] not in OF_TRACES and rule.spec[0] not in "WP"
 
 
 def responsible(data: bytes, profile: str, older: str, newer: str) -> list[str]:
@@ -229,6 +245,22 @@ def drift(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[tup
 # -------------------------------------------------------------------------------------------------------- pages
 
 
+def _levels(found: Sorted) -> str:
+    """What was run, by level."""
+    said = [
+        f"{name} {count:,} {'warmups' if name == 'warmup' else 'steps'}"
+        for name, count in sorted(found.by_level.items())
+    ]
+    return "; ".join(said) or "nothing"
+
+
+def _unseen(rule: Rule) -> str:
+    """Why a changed rule has no number: both sides have it in their oracle, or no trace can show it."""
+    if rule.decides is not None and rule.decides[0] not in OF_TRACES:
+        return "compared, not counted"
+    return "not compared here"
+
+
 def _section(title: str, counts: Counter[str], none: str) -> list[str]:
     lines = [f"## {title}", ""]
     if not counts:
@@ -243,7 +275,7 @@ def markdown(found: Sorted) -> str:
     lines = [
         f"# vLLM {found.older} to {found.newer}{f' in {found.tree}' if found.tree else ''}: KV-cache slot allocation",
         "",
-        f"{found.verdict} {size}, manager level, caching off, kinds and fields that both have.",
+        f"{found.verdict} {size}, kinds and fields that both have: {_levels(found)}.",
         "",
         *_section("Regressions", found.regressions, "None."),
         *[f"- `{name}`: {folder}/report.md" for name, folder in sorted(found.reports.items())],
@@ -257,7 +289,7 @@ def markdown(found: Sorted) -> str:
     if found.changed:
         lines += ["| rule | before | now | upstream | traces that show it |", "| --- | --- | --- | --- | --- |"]
         for old, rule in found.changed:
-            seen = f"{found.intended[rule.name]:,}" if _answers(rule) else "not compared here"
+            seen = f"{found.intended[rule.name]:,}" if _answers(rule) else _unseen(rule)
             before = old.value if old else "-"
             lines.append(f"| {rule.name} ({rule.spec}) | {before} | {rule.value} | {rule.reference} | {seen} |")
     else:

@@ -24,7 +24,7 @@ def bisect_command(trace: Path, releases: str | None) -> None:
     """In which releases does a trace diverge, and which is the first?"""
     from harness import first_bad
 
-    tracefile.read(trace)
+    tracefile.read_any(trace)
     here = first_bad.at_hand()
     wanted = [name.strip() for name in releases.split(",")] if releases else here
     absent = [name for name in wanted if name not in here]

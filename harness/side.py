@@ -12,9 +12,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from harness.targets.compat import TargetError
+
+if TYPE_CHECKING:
+    from harness.warmups import WarmupOptions
 
 Answer = dict[str, Any]
 
@@ -91,6 +94,8 @@ class _Answers:
 
     def shard(self, question: Answer) -> Answer:
         """Run the traces of one shard; those in which something was seen, with their place in it."""
+        if question["profile"] == "warmup":
+            return self._warmups(question)
         from harness import passes
         from harness.reach import Reach
         from strategies.traces import draw
@@ -107,6 +112,30 @@ class _Answers:
                 seen.append({"place": place, **self._seen(outcome.declared, outcome.differences)})
         return {"traces": len(drawn), "steps": steps, "seen": seen, "reach": dict(reach.counts)}
 
+    def _warmups(self, question: Answer) -> Answer:
+        """The same at the warmup level; a step is a warmup, and the kernels are left out."""
+        from harness.targets.warmup import Warmup
+        from harness.warmups import run_warmups
+        from strategies.warmups import decode, draw
+
+        seen: list[Answer] = []
+        drawn: list[bytes] = []
+        draw(question["seed"], question["shard"], question["examples"], drawn.append)
+        steps = 0
+        for place, data in enumerate(drawn):
+            trace = decode(data, self._warmup.release, self.options.limits)
+            outcome = run_warmups(trace, Warmup, self._warmup)
+            steps += outcome.warmups
+            if outcome.declared or outcome.differences:
+                seen.append({"place": place, **self._seen(outcome.declared, outcome.differences)})
+        return {"traces": len(drawn), "steps": steps, "seen": seen, "reach": {}}
+
+    @property
+    def _warmup(self) -> WarmupOptions:
+        from harness.warmup_parties import NONE, options
+
+        return options(NONE, self.declared)
+
     def canary(self, question: Answer) -> Answer:
         """Whether a planted defect is caught on this release."""
         from harness import canary
@@ -118,13 +147,28 @@ class _Answers:
         return {"declared": sorted(set(findings)), "new": sorted({difference.fingerprint for difference in new})}
 
     def replay(self, question: Answer) -> Answer:
-        """Run one trace file."""
+        """Run one trace file of the manager or the warmup level."""
         from attrs import evolve
 
         from harness import tracefile
         from harness.replay import run_trace
+        from harness.targets.warmup import Warmup
+        from harness.warmups import run_warmups
+        from oracle.releases import runs
+        from oracle.trace import Trace
+        from oracle.warmup import WarmupTrace
 
-        trace = tracefile.read(Path(question["replay"]))
+        trace = tracefile.read_any(Path(question["replay"]))
+        try:
+            if isinstance(trace, WarmupTrace):
+                warmed = run_warmups(trace, Warmup, self._warmup)
+                return self._seen(warmed.declared, warmed.differences)
+        except TargetError as error:
+            return {"cannot": str(error)}
+        if not isinstance(trace, Trace):
+            return {"cannot": "traces of the levels manager and warmup run on other releases"}
+        if trace.setting.enable_caching and not runs(self.options.release, "caching"):
+            return {"cannot": f"prefix caching is not specified for {self.options.release}"}
         try:
             outcome = run_trace(trace, self.make_target, evolve(self.options, audit_every=1))
         except TargetError as error:
@@ -138,9 +182,24 @@ class _Answers:
         from harness.shrink import shrink
 
         data, profile = bytes.fromhex(question["data"]), question["profile"]
+        if profile == "warmup":
+            return self._warmup_report(data, Path(question["out"]))
         outcome = passes.compared(data, profile, self.make_target, self.options)
         small = shrink(outcome.trace, outcome.differences[0], self.make_target, self.options)
         folder.write_report(Path(question["out"]), small, self.options.release, self.make_target)
+        return {"operations": len(small.trace.operations), "fingerprint": small.difference.fingerprint}
+
+    def _warmup_report(self, data: bytes, out: Path) -> Answer:
+        from harness.report.warmup import write_warmup_report
+        from harness.targets.warmup import Warmup
+        from harness.warmup_shrink import shrink_warmup
+        from harness.warmups import run_warmups
+        from strategies.warmups import decode
+
+        trace = decode(data, self._warmup.release, self.options.limits)
+        first = run_warmups(trace, Warmup, self._warmup).differences[0]
+        small = shrink_warmup(trace, first, Warmup, self._warmup)
+        write_warmup_report(out, small, self.options.release, Warmup, self._warmup)
         return {"operations": len(small.trace.operations), "fingerprint": small.difference.fingerprint}
 
     def interface(self, question: Answer) -> Answer:

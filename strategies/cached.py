@@ -15,6 +15,7 @@ from oracle.cached_ledger import CachingLedger
 from oracle.content import Item, item_length
 from oracle.groups import SlidingWindow
 from oracle.ledger import RUNNING, Ledger, Request
+from oracle.releases import Choices
 from oracle.setting import Setting
 from oracle.trace import Evict, Extend, Lookup, Operation, Pin, Release, Reset, Resume, Unpin
 from strategies.packed import Operations, spread
@@ -43,8 +44,9 @@ Decoder = Callable[[Any, Reader, Ledger], Operation | None]
 class CachedOperations(Operations):
     """The stream of operations that the remaining bytes stand for."""
 
-    def __init__(self, reader: Reader, setting: Setting, features: Features) -> None:
+    def __init__(self, reader: Reader, setting: Setting, features: Features, choices: Choices) -> None:
         super().__init__(reader, setting, features)
+        self.has = choices
         self.plans: list[Plan] = [Plan()]
         self.reporting = setting.enable_kv_cache_events
         found = [*self.borders, setting.hash_size, setting.hit_unit]
@@ -55,7 +57,7 @@ class CachedOperations(Operations):
             ("preempt", CachedOperations._preempt, 2),
             ("session", CachedOperations._resume, 1),
             ("evict", CachedOperations._evict, 1),
-            ("evict" if setting.choices.pins else "", CachedOperations._pin, 1),
+            ("evict" if choices.pins else "", CachedOperations._pin, 1),
             ("abort", Operations._finish, 1),  # noqa: SLF001
             ("connector", Operations._give_back, 2),  # noqa: SLF001
             ("deferred", Operations._give_back, 2),  # noqa: SLF001
@@ -96,7 +98,7 @@ class CachedOperations(Operations):
                 salt = other >> 3 & 1
             elif other & 7 == 6:
                 adapter = other >> 3 & 3
-                if adapter and not self.setting.choices.adapter_paths:
+                if adapter and not self.has.adapter_paths:
                     adapter = 2 * adapter - 1  # no two of one name
             elif other & 7 == 5:
                 items, embeds = self._items(reader), 0
@@ -115,7 +117,7 @@ class CachedOperations(Operations):
             identifier = reader.below(3)
             found.append((identifier, end))
             end += item_length(identifier) + reader.below(4)
-        return tuple(found) if self.setting.choices.items_resume else tuple(found[:1])
+        return tuple(found) if self.has.items_resume else tuple(found[:1])
 
     def _length(self, reader: Reader, old: int) -> int:
         """A length at or beside a border, beside an old one, or any."""
@@ -219,7 +221,7 @@ class CachedOperations(Operations):
             adapter=plan.adapter,
             items=plan.items,
             embeds=plan.embeds,
-            bound=reader.below(tokens) if reader.byte() & 3 == 3 and self.setting.choices.bounded_lookup else None,
+            bound=reader.below(tokens) if reader.byte() & 3 == 3 and self.has.bounded_lookup else None,
         )
 
     def _resume(self, reader: Reader, ledger: Ledger) -> Operation | None:

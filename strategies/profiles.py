@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oracle.releases import NEWEST
+from oracle.releases import NEWEST, choices_of
 from oracle.setting import Setting
 from strategies.cached import CachedOperations
 from strategies.cached_settings import read_cached_setting
@@ -21,4 +21,4 @@ def open_trace(
         return open_uncached(data, profile, release, limits)
     reader = Reader(data)
     setting, features = read_cached_setting(reader, release, limits)
-    return setting, CachedOperations(reader, setting, features)
+    return setting, CachedOperations(reader, setting, features, choices_of(limits or release))

@@ -29,7 +29,7 @@ from oracle.groups import (
 )
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS
-from oracle.releases import NEWEST, Choices, choices_of
+from oracle.releases import NEWEST, choices_of
 from oracle.warmup import DRAFTERS as WITH_CODE
 from oracle.warmup import (
     Draft,
@@ -132,15 +132,18 @@ def _group(reader: Reader, features: set[str], max_model_len: int, drafts: int) 
     return kind(block_size=size, **more)  # type: ignore[arg-type]
 
 
-def _tail(group: Group, choices: Choices) -> Group:
+def _tail(group: Group, tails: bool) -> Group:
     """Rings of odd size are an indexer's tail, where that is a kind of its own."""
-    if isinstance(group, CircularBuffer) and choices.tail_rings and group.block_size % 2:
+    if isinstance(group, CircularBuffer) and tails and group.block_size % 2:
         return KpoolTail(block_size=group.block_size, precision=group.precision)
     return group
 
 
-def read_setting(reader: Reader, release: str = NEWEST) -> tuple[WarmupSetting, set[str]]:
-    """The setting that the first bytes stand for, by the rules of a release, and the features of its operations."""
+def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = None) -> tuple[WarmupSetting, set[str]]:
+    """The setting that the first bytes stand for, by the rules of a release, and the features of its operations.
+
+    limits: the release whose kinds and features are drawn, if it is another one.
+    """
     features = _features(reader)
     longest = _longest(reader)
     if "drafter_step" in features and longest > 64:
@@ -149,9 +152,10 @@ def read_setting(reader: Reader, release: str = NEWEST) -> tuple[WarmupSetting, 
     drafter, count = DRAFTERS[reader.below(len(DRAFTERS))], 1 + reader.below(16)
     if "speculation" in features and "pooling" not in features:
         (name, parallel), drafts = drafter, count
-    choices = choices_of(release)
+    choices = choices_of(limits or release)
+    tails = choices.tail_rings and choices_of(release).tail_rings
     groups = tuple(
-        _tail(within(_group(reader, features, longest, drafts), choices), choices)
+        _tail(within(_group(reader, features, longest, drafts), choices), tails)
         for _ in range(GROUP_COUNTS[reader.below(8)])
     )
     encoder = 1 + reader.below(250)
@@ -209,10 +213,10 @@ def _pool(reader: Reader, rough: WarmupSetting) -> int:
     return max(2, sizes[how]())
 
 
-def _operation(reader: Reader, setting: WarmupSetting, features: set[str]) -> WarmupOperation:
+def _operation(reader: Reader, setting: WarmupSetting, features: set[str], mixed: bool) -> WarmupOperation:
     fail = 1 + reader.byte() % 14 if "failure" in features else 0
     how, value = reader.byte() % 8, reader.byte()
-    if how < 4 or not setting.choices.mixed_warmup:
+    if how < 4 or not mixed:
         return Kernels(fail=fail)
     sizes = [group.tokens_per_column(setting.dcp_size) for group in setting.groups]
     border = sizes[value % len(sizes)] * (1 + value // 64)
@@ -229,12 +233,13 @@ def _draft(reader: Reader, setting: WarmupSetting) -> Draft:
     return Draft(computed=max(1, min(wanted, last)))
 
 
-def decode(data: bytes, release: str = NEWEST) -> WarmupTrace:
-    """The trace that packed bytes stand for, by the rules of a release."""
+def decode(data: bytes, release: str = NEWEST, limits: str | None = None) -> WarmupTrace:
+    """The trace that packed bytes stand for, by the rules of a release; limits as in `read_setting`."""
     reader = Reader(data)
-    setting, features = read_setting(reader, release)
+    setting, features = read_setting(reader, release, limits)
+    mixed = choices_of(limits or release).mixed_warmup
     count = (1, 1, 1, 2, 2, 3)[reader.below(6)]
-    operations: list[TraceOperation] = [_operation(reader, setting, features) for _ in range(count)]
+    operations: list[TraceOperation] = [_operation(reader, setting, features, mixed) for _ in range(count)]
     drafter = setting.method in WITH_CODE and not setting.parallel_drafting
     if "drafter_step" in features and drafter and setting.max_model_len > 2:
         operations.append(_draft(reader, setting))

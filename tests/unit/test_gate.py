@@ -149,6 +149,7 @@ FULL = Sorted(
     reach=Counter(MINIMA),
     traces=92,
     steps=9200,
+    by_level=Counter({"manager, caching off": 6000, "manager, caching on": 3000, "warmup": 200}),
     seconds=61.04,
     regressions=Counter({LESS: 3}),
     unknown=Counter({MORE: 1}),
