@@ -214,7 +214,7 @@ class CachingManager(Manager):
         kind = type(event).__name__
         if kind == "BlockStored":
             parent = event.parent_block_hash
-            return (
+            told = (
                 "stored",
                 event.group_idx,
                 tuple([self.nodes.get(name, -1) for name in event.block_hashes]),
@@ -222,9 +222,18 @@ class CachingManager(Manager):
                 event.block_size,
                 tuple(event.token_ids),
             )
+            odd = self._odd_lists(event)
+            return (*told, odd) if odd else told
         if kind == "BlockRemoved":
             return ("removed", event.group_idx, *[self.nodes.get(name, -1) for name in event.block_hashes])
         return ("cleared",) if kind == "AllBlocksCleared" else (kind,)
+
+    def _odd_lists(self, event: Any) -> str:
+        """Lists of an event with an entry a name (P46) that have another length; "" when there are none."""
+        names = len(event.block_hashes)
+        keys = len(event.extra_keys) if event.extra_keys else names
+        tokens = len(event.lookahead_token_ids or ()) if self.ahead else names
+        return "" if keys == tokens == names else f"{names} names, extra keys of {keys}, lookahead tokens of {tokens}"
 
     def _name(self, key: Any) -> Name:
         return self.group_of(key), self.nodes.get(self.hash_of(key), -1)

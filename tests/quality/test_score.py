@@ -22,7 +22,7 @@ def by_name(part: str):
 @pytest.fixture(scope="module")
 def scored(vllm):
     """The score of a small sample."""
-    return score.run(score.Plan(sample=28, seed=7, steps=6_000, workers=2, files=FILES, release=installed_release()))
+    return score.run(score.Plan(sample=14, seed=7, steps=4_000, workers=2, files=FILES, release=installed_release()))
 
 
 @pytest.mark.slow
