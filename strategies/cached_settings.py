@@ -174,8 +174,10 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
     use_eagle = eagle and not ahead & 8
     if eagle and (use_eagle or choices.hash_lookahead):  # without the drop a group is marked since there is the other
         groups = [evolve(group, eagle=True) if marks >> index & 1 else group for index, group in enumerate(groups)]
-    replicated = any(isinstance(group, CircularBuffer) for group in groups) and choices.sharded != "each"
-    dcp = 2 if marks >> 6 == 3 and not replicated and all(not group.recycles for group in groups) else 1
+    whole_rank = any(isinstance(group, CircularBuffer) or group.recycles for group in groups)
+    replicated = area == "chunked" or (whole_rank and choices.sharded != "each")
+    sharded = marks >> 6 == 3 and not replicated and not any(g.recycles and g.dcp_sharded for g in groups)
+    dcp = 2 if sharded else 1
     if marks & 32:
         groups[0] = evolve(groups[0], uniform_layers=2 * (marks & 1), precision=("half", "single")[marks >> 1 & 1])
     again = 2 + ahead % 2 if eagle and ahead & 16 else 1 if eagle else 0
