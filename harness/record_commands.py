@@ -82,13 +82,17 @@ def first_different(path: Path, options: Options) -> Judged | None:
     return None
 
 
-def as_trace(path: Path) -> Trace:
-    """The operations of a recording up to its first difference; TraceError with more than one recording."""
+def one_recording(path: Path) -> Recording:
+    """The recording at a path; TraceError where there are more."""
     found = recordings(path)
     if len(found) > 1:
         names = ", ".join(one.name for one in found)
         raise TraceError(f"{path} holds {len(found)} recordings; name a file of one of {names}")
-    judged = judge(found[0], Options())
+    return found[0]
+
+
+def as_trace(judged: Judged) -> Trace:
+    """The operations of a recording up to its first difference, with its prefixes as contents."""
     from harness.recorded_shrink import forks_of, with_forks
 
     forks = forks_of(judged.head.setting, judged.digests)

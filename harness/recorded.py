@@ -7,9 +7,10 @@ the recorded scheduler did ends the judging: the two accounts have parted, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from attrs import define, evolve, field
 
@@ -20,6 +21,7 @@ from oracle.content import Content, Item, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.setting import Setting
 from oracle.trace import (
+    CACHING_METHODS,
     DONE,
     GRANTED,
     Audit,
@@ -38,6 +40,7 @@ from oracle.trace import (
     Row,
     Rows,
     Settle,
+    Target,
     Trace,
 )
 
@@ -197,12 +200,28 @@ class RecordedPrefixes(Prefixes):
             content.path[index * self.size + self.ahead] = digest
 
 
+def logged(playback: Playback, log: list[Any]) -> Target:
+    """The same party; its answers are kept."""
+
+    def kept(method: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*arguments: object) -> object:
+            seen = method(*arguments)
+            log.append(seen)
+            return seen
+
+        return answer
+
+    return cast("Target", SimpleNamespace(**{name: kept(getattr(playback, name)) for name in CACHING_METHODS}))
+
+
 @define
 class Judged:
     """A recording as far as it has been judged. steps: of the engine, whole ones; at: wall time of the last line."""
 
     head: Head
     options: Options
+    log: list[Any] | None = None
+    """Where to keep every answer, in order."""
     replay: Replay = field(init=False)
     playback: Playback = field(init=False)
     steps: int = 0
@@ -212,6 +231,8 @@ class Judged:
     shown: int = 0
     digests: dict[int, list[int]] = field(factory=dict)
     """Of each request, what its hash blocks are."""
+    aspects: frozenset[str] = frozenset()
+    """What is compared: of those wanted, those that a recording has."""
     met: set[int] = field(factory=set)
     plain: list[int] = field(factory=list)
     """Asks of running requests of the last step."""
@@ -223,7 +244,9 @@ class Judged:
         given = evolve(self.options, audit_every=NEVER, memory=self.options.memory and not setting.enable_caching)
         if setting.enable_caching:  # copies are not recorded, and free blocks say nothing of the queue's order
             given.aspects -= {"copies", "events", "order"}
-        self.replay = new_replay(setting, lambda _: self.playback, given)
+        self.aspects = frozenset(given.aspects)
+        party = self.playback if self.log is None else logged(self.playback, self.log)
+        self.replay = new_replay(setting, lambda _: party, given)
         if isinstance(self.replay.ledger, CachingLedger):
             self.replay.ledger.prefixes = RecordedPrefixes(setting)
         if self.head.dropped:

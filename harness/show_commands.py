@@ -14,7 +14,6 @@ from harness import findings, tracefile
 from harness.console import console
 from harness.engine import RunResult
 from harness.options import release_option, target_option, trace_argument
-from harness.record_commands import as_trace
 from harness.recording import is_recording
 from harness.targets.compat import installed_release
 from harness.worker import is_journal, read_journal
@@ -66,9 +65,7 @@ def write_summary(
 
 
 def _load(path: Path) -> tracefile.AnyTrace:
-    """A trace file, a worker's journal, or the operations of a recording."""
-    if is_recording(path):
-        return as_trace(path)
+    """A trace file, or a worker's journal."""
     return read_journal(path).trace() if is_journal(path) else tracefile.read_any(path)
 
 
@@ -82,9 +79,14 @@ def show_command(trace: Path, target: str | None, out: Path | None) -> None:
     from harness.page.of_trace import film_of
     from harness.page.render import film_page
 
-    loaded = _load(trace)
     installed = installed_release()
-    film = film_of(loaded, installed, target, findings.Declared(findings.load(), installed))
+    declared = findings.Declared(findings.load(), installed)
+    if is_recording(trace):
+        from harness.page.recorded_film import recorded_film
+
+        film = recorded_film(trace, declared)
+    else:
+        film = film_of(_load(trace), installed, target, declared)
     path = out or Path(trace.with_suffix(".html").name)
     tracefile.write_text(path, film_page(film))
     console().print(f"wrote {path}", markup=False, soft_wrap=True)

@@ -28,6 +28,7 @@ from oracle.trace import Audit, Difference, NamedAudit, Operation, Row, Rows, Tr
 #: what an operation leaves of a party: rows, free queue, blocks that bear a name
 State = tuple[dict[int, Rows], Row, frozenset[int]]
 NOTHING: State = ({}, (), frozenset())
+NEVER = 1 << 60
 
 
 @define
@@ -84,7 +85,7 @@ class Recorder:
         }
         return {name: change for name, change in changes.items() if change}
 
-    def expected(self) -> dict[str, Any]:
+    def expected(self, queue: bool) -> dict[str, Any]:
         """What the oracle holds and the target does not, after the last operation: rows and the free queue."""
         ours, free, _ = _state(self.replay.oracle.audit())
         theirs = self.state[0]
@@ -95,7 +96,7 @@ class Recorder:
                 if row != theirs.get(request, empty)[group]:
                     found.append([request, group, row])
         said: dict[str, Any] = {"rows": found} if found else {}
-        return said | ({"queue": free} if free != self.state[1] else {})
+        return said | ({"queue": free} if queue and free != self.state[1] else {})
 
 
 def _state(audit: Audit) -> State:
@@ -103,42 +104,53 @@ def _state(audit: Audit) -> State:
     return audit.rows, audit.free_order, named
 
 
-def make_film(trace: Trace, make_target: MakeTarget | None, options: Options, name: str) -> dict[str, Any]:
+def make_film(
+    trace: Trace, make_target: MakeTarget | None, options: Options, name: str, *, first: int = 0, audits: bool = True
+) -> dict[str, Any]:
     """The film of a trace; `make_target` None: of the oracle alone. `name`: what the page is of.
 
+    first: operations before it are run and not shown. audits: whether the target can show everything that it has.
     A target that kills its process or does not answer is survived: the oracle's film, and how the process ended.
     """
     if make_target is None:
-        return _film(trace, None, options, name)
-    film, ended = in_a_fork(lambda: _film(trace, make_target, options, name), HANG_SECONDS)
+        return _film(trace, None, options, name, first, audits)
+    film, ended = in_a_fork(lambda: _film(trace, make_target, options, name, first, audits), HANG_SECONDS)
     if not ended:
         made: dict[str, Any] = film
         return made
-    alone = _film(trace, None, options, name)
+    alone = _film(trace, None, options, name, first, audits)
     alone["marks"].append(mark(process_difference(trace, ended), ""))
     return alone
 
 
-def _film(trace: Trace, make_target: MakeTarget | None, options: Options, name: str) -> dict[str, Any]:
-    given = evolve(options, audit_every=1, keep_entries=True)
+def _film(
+    trace: Trace, make_target: MakeTarget | None, options: Options, name: str, first: int, audits: bool
+) -> dict[str, Any]:
+    given = evolve(options, audit_every=1 if audits else NEVER, keep_entries=True)
     if given.release is not None:
         trace = evolve(trace, setting=evolve(trace.setting, release=given.release))
     replay = new_replay(trace.setting, make_target, given)
     recorder = Recorder(replay, state=({}, replay.oracle.audit().free_order, frozenset()))
-    start = recorder.state[1]
-    for operation in trace.operations:
+    start = recorder.state[1] if audits else None
+    for index, operation in enumerate(trace.operations):
         if replay.over:
             break
-        recorder.step(operation)
-    expected = recorder.expected() if replay.target is not None and recorder.frames else {}
-    if not replay.over:
+        if index < first:
+            replay.step(operation)
+        else:
+            recorder.step(operation)
+    expected = recorder.expected(audits) if replay.target is not None and recorder.frames else {}
+    if audits and not replay.over:
         replay.finish()
     outcome = replay.result()
     _complete(outcome)
     formulas = Formulas()
-    _say(outcome, recorder.frames, formulas)
+    _say(outcome, recorder.frames, formulas, first)
     marks = [mark(one, declared_as(options.declared, one)) for one in outcome.declared]
     marks += [mark(one, "") | {"beside": expected} for one in outcome.differences]
+    for one in marks:
+        one["at"] -= first
+    marks = [one for one in marks if one["at"] >= 0]
     setting = trace.setting
     return {
         "kind": "rows",
@@ -162,10 +174,10 @@ def _complete(outcome: Outcome) -> None:
         outcome.entries += alone.entries[len(outcome.entries) :]
 
 
-def _say(outcome: Outcome, frames: list[dict[str, Any]], formulas: Formulas) -> None:
+def _say(outcome: Outcome, frames: list[dict[str, Any]], formulas: Formulas, first: int) -> None:
     """What each operation was, in words and numbers."""
     oracle = Allocator(outcome.trace.setting)
-    lines, moments = lines_of(outcome), moments_of(outcome)
+    lines, moments = lines_of(outcome)[first:], moments_of(outcome)[first:]
     for frame, line, moment in zip(frames, lines, moments, strict=True):
         said = {"words": line.operation, "expected": line.expected, "observed": line.observed, "free": line.free}
         frame |= {name: "refused" if text == "X" else text for name, text in said.items() if text}

@@ -109,6 +109,17 @@ def test_shrink_on_a_sound_target(pure, folder, tmp_path):
     assert not (tmp_path / "small.json").exists()
 
 
+def test_show_a_difference(missing, folder, tmp_path):
+    """The recorded row, the expected one beside it."""
+    result = missing("show", folder(WRONG), "--out", "page.html")
+    text = (tmp_path / "page.html").read_text()
+
+    assert 0 == result.status
+    assert "Recorded by engine-7-1, 2026-03-01 10:00:00 to 10:00:00" in text
+    assert "allocate_slots gives a row fewer columns than the step needs" in text
+    assert '"beside":{"rows":[[0,0,[1,2,3]]]}' in text
+
+
 def test_show(missing, folder, tmp_path):
     """A recording is shown as the trace that it is."""
     result = missing("show", folder(LINES), "--out", "page.html")
