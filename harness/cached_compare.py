@@ -9,6 +9,7 @@ from traceback import walk_tb
 
 from harness.compare import show_row
 from oracle.cached_allocator import CachingAllocator
+from oracle.groups import Mamba
 from oracle.lookup import SUSPECTS
 from oracle.setting import Setting
 from oracle.trace import Audit, CachingTarget, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
@@ -82,10 +83,33 @@ def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: Caching
     )
 
 
-def _cause_of_no_answer(error: Exception, query: Query, known: int, setting: Setting) -> tuple[str, ...]:
+def _frames(error: Exception) -> list[str]:
+    """Names of the functions that the target was in when it raised, the innermost last."""
     cause = error.__cause__
-    frames = [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
-    if "emit_cached_block_events" in frames:
+    return [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
+
+
+def cause_of_raising(error: Exception, setting: Setting) -> tuple[str, ...]:
+    """A checkpoint is named at once, the columns before it later; a diverged hit is cut where a group has less."""
+    innermost = _frames(error)[-1:]
+    if setting.divergent_hits and innermost == ["truncate_computed_blocks"]:
+        return ("diverged hit",)
+    held_back = setting.num_prefill_lookahead_tokens > 1
+    exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in setting.groups)
+    return ("checkpoint ahead",) if held_back and exported and innermost == ["cache_full_blocks"] else ()
+
+
+def renamed(expected: Audit, observed: Audit, forgotten: Collection[int]) -> bool:
+    """Whether names differ, and at blocks alone whose inner state a refused call may have made the target forget."""
+    assert isinstance(expected, NamedAudit)
+    assert isinstance(observed, NamedAudit)
+    ours, theirs = expected.names, observed.names
+    blocks = {block for block in {*ours, *theirs} if ours.get(block) != theirs.get(block)}
+    return bool(blocks) and blocks <= set(forgotten)
+
+
+def _cause_of_no_answer(error: Exception, query: Query, known: int, setting: Setting) -> tuple[str, ...]:
+    if "emit_cached_block_events" in _frames(error):
         return ("hit report", "sharded") if setting.dcp_size > 1 else ("hit report",)
     return ("past the known boundaries",) if query.bound - query.bound % setting.hash_size > known else ()
 

@@ -7,7 +7,6 @@ preceded by its lookup, an output that comes back publishes, and when a step is 
 from __future__ import annotations
 
 from collections import deque
-from traceback import walk_tb
 from typing import cast
 
 from attrs import evolve
@@ -23,7 +22,6 @@ from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
 from oracle.consumer import Consumer
 from oracle.draft_memory import DRAFTER
-from oracle.groups import Mamba
 from oracle.ledger import Batch
 from oracle.memory import Violation
 from oracle.setting import Setting
@@ -41,7 +39,6 @@ from oracle.trace import (
     Hit,
     Loaded,
     Lookup,
-    NamedAudit,
     NewStep,
     Observation,
     Operation,
@@ -378,25 +375,14 @@ class CachedReplay(Replay):
         difference = compare.audits(expected, observed, self.aspects, step) or cached_compare.named(
             expected, observed, self.aspects, step
         )
-        if difference is not None and difference.aspect == "hashes" and self._renamed(expected, observed):
+        if difference is None or difference.aspect != "hashes":
+            return difference
+        if cached_compare.renamed(expected, observed, self.forgotten):
             return evolve(difference, tags=(*difference.tags, "checkpoint forgotten"))
         return difference
 
-    def _renamed(self, expected: Audit, observed: Audit) -> bool:
-        """Whether names differ at blocks alone whose inner state a refused call may have made the target forget."""
-        ours, theirs = cast("NamedAudit", expected).names, cast("NamedAudit", observed).names
-        blocks = {block for block in {*ours, *theirs} if ours.get(block) != theirs.get(block)}
-        return bool(blocks) and blocks <= self.forgotten
-
     def _known_cause(self, error: TargetRaised) -> tuple[str, ...]:
-        """A checkpoint is named at once, the columns before it later: what may be prefilled again is held back."""
-        held_back = self.setting.num_prefill_lookahead_tokens > 1
-        exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in self.setting.groups)
-        cause = error.__cause__
-        frames = [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
-        if self.setting.divergent_hits and frames[-1:] == ["truncate_computed_blocks"]:
-            return ("diverged hit",)
-        return ("checkpoint ahead",) if held_back and exported and frames[-1:] == ["cache_full_blocks"] else ()
+        return cached_compare.cause_of_raising(error, self.setting)
 
     def finish(self) -> None:
         """The end of the trace: what is in flight settles, everything is audited."""
