@@ -120,7 +120,7 @@ class CachedReplay(Replay):
         query = self.ledger.probe(operation)
         hit = None if query is None else self._find(query)
         self._keep(operation, None, (), None, None)
-        if query is not None and hit is not None:
+        if self.options.keep_entries and query is not None and hit is not None:
             self._say(words.looked_up(query, hit))
 
     def _say(self, said: str) -> None:
@@ -173,7 +173,8 @@ class CachedReplay(Replay):
         seen = expected = oracle.extend(call)
         observed = self.target.extend(call) if self.target is not None else None
         self._keep(operation, call, before, expected, observed)
-        self._say(words.extend(call) + (words.described(call.content) if operation.prompt else ""))
+        if self.options.keep_entries:
+            self._say(words.extend(call) + (words.described(call.content) if operation.prompt else ""))
         agreed_on = False
         if observed is not None:
             seen = observed
@@ -226,7 +227,8 @@ class CachedReplay(Replay):
         super()._resume(operation)
         if request is not None and request.content is not before:
             self.reach.hit("token discarded")
-        self._say(words.resume(operation))
+        if self.options.keep_entries:
+            self._say(words.resume(operation))
 
     def _boundary(self) -> tuple[Observation, Observation | None]:
         """The step that was put together is launched: copies, zero list and events are drained."""
@@ -272,7 +274,7 @@ class CachedReplay(Replay):
             self._keep(operation, None, (), None, None)
         if settled is None:
             return
-        if operation is not LAST:
+        if self.options.keep_entries and operation is not LAST:
             self._say(words.settled(settled))
         self.reach.settle(settled)
         if self.memory is not None:
@@ -299,7 +301,8 @@ class CachedReplay(Replay):
             self._keep(operation, None, (), None, None)
         if result is not None:
             self.reach.loaded(operation, result)
-            self._say(words.loaded(operation, end, request.computed if request else 0, result))
+            if self.options.keep_entries:
+                self._say(words.loaded(operation, end, request.computed if request else 0, result))
         if result == "kept" and request is not None:
             call = self.ledger.as_call(request)
             call.computed = end

@@ -142,7 +142,7 @@ def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: 
             seen = ask[method](*arguments)
         except Exception:  # the lockstep run names it
             return step
-        if seen != answer and not _same(answer, seen, step):
+        if not (seen == answer or _same(answer, seen, step)):
             return step
     return None
 
@@ -165,7 +165,7 @@ def compared(
     if play(prediction, make_target) is not None:
         return lockstep(data, profile, make_target, options, reach)
     if reach is not None:
-        reach.counts.update(prediction.reach.counts)
+        reach.add(prediction.reach.counts)
     return prediction.outcome
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping
 
 from oracle.allocator import Allocator
 from oracle.groups import ChunkedLocal, Mamba
@@ -114,7 +115,7 @@ class Reach:
     """Counts crossings. Cheap: a dictionary, and only what one look at a call can tell."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: defaultdict[str, int] = defaultdict(int)
         self.windows: list[int] = []
         self.gaps: list[int] = []
         self.aligns: list[int] = []
@@ -126,6 +127,11 @@ class Reach:
     def hit(self, name: str) -> None:
         """One more of `name`."""
         self.counts[name] += 1
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """What another one has counted."""
+        for name, count in counts.items():
+            self.counts[name] += count
 
     def setting(self, setting: Setting) -> None:
         """A new trace begins."""

@@ -139,6 +139,7 @@ class Replay:
         oracle: Allocator | None = None,
     ) -> None:
         self.setting = setting
+        self.handler = self.handlers
         self.options = options
         self.aspects: Collection[str] = options.aspects
         self.ledger = Ledger(setting)
@@ -254,7 +255,7 @@ class Replay:
         self.ledger.index = self.steps
         self.steps += 1
         try:
-            self.handlers[type(operation)](self, operation)
+            self.handler[type(operation)](self, operation)
         except TargetRaised as error:
             self._raised(error)
         if self.broken:

@@ -23,6 +23,7 @@ class AlignRows(Positional):
         super().__init__(group, setting)
         self.scratch = group.speculative_blocks
         self.kept = group.speculative_blocks if setting.choices.keeps_draft_states else 0
+        self.moves = True
         self.checkpoints = group.checkpoint_blocks > 0 and group.checkpoint_alignment is not None
         self.alignment = group.checkpoint_alignment or 1
         self.hash_size = setting.hash_size

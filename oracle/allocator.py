@@ -12,7 +12,7 @@ from oracle.pool import Pool
 from oracle.releases import Choices
 from oracle.reservation import Positional, Work, rules_of, work_of
 from oracle.setting import Setting
-from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Rows
+from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Row, Rows
 
 ALREADY_RUNNING = "error:AssertionError"
 NOTHING_TO_DO = "error:ValueError"
@@ -72,20 +72,20 @@ class Allocator:
         if rows is None:
             rows = [[] for _ in self.rules]
         pool = self.pool
+        rules = self.rules
         work = work_of(call, first, self.max_model_len)
-        groups = [*zip(self.rules, rows)]  # noqa: B905  # a keyword costs as much as the rest of the line
         kept_free = self.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0  # A17
         if call.full_sequence_must_fit and gate:
-            wanted = kept_free + sum([rule.gate(work, row) for rule, row in groups])
+            wanted = kept_free + sum([rule.gate(work, row) for rule, row in zip(rules, rows)])  # noqa: B905  # hot path
             if wanted > pool.free:
                 self.refused_by, self.short = "gate", wanted - pool.free
                 return self._seen(REFUSED, self.nothing, rows)
         if not first:
-            for rule, row in groups:
-                rule.remove(work, row, pool)
-        takes = 0
-        for rule, row in groups:
-            takes += rule.count(work, row)
+            for rule, row in zip(rules, rows):  # noqa: B905  # a keyword costs as much as the rest of the line
+                if rule.removes:
+                    rule.remove(work, row, pool)
+        counts = [rule.count(work, row) for rule, row in zip(rules, rows)]  # noqa: B905  # hot path
+        takes = sum(counts)
         free = pool.free
         short = takes + kept_free + call.reserved_blocks - free
         if takes > free or (short > 0 and test):
@@ -96,13 +96,18 @@ class Allocator:
                 self._adopt(call, work, rows)
             elif call.request not in self.adopted and self.adopts:
                 return self._seen(ALREADY_RUNNING, self.nothing, rows)
-        new = []
-        for index, (rule, row) in enumerate(groups):
+        new: list[Row] = []
+        for index, count in enumerate(counts):
+            rule = rules[index]
+            if not (count or rule.moves):
+                new.append(())
+                continue
+            row = rows[index]
             length = len(row)
             taken = rule.extend(work, row, pool)
             if taken and self.zeroed[index]:
                 self.to_zero[index] += taken
-            new.append(tuple(row[length:]) if len(row) > length else ())
+            new.append(tuple(row[length:]))
         if free - pool.free != takes:
             raise AssertionError(f"the oracle counted {takes} blocks and took {free - pool.free} (A21)")
         self.rows[call.request] = rows
@@ -151,7 +156,8 @@ class Allocator:
             call = Call(request, processed, 0, prompt, prompt, False, False, 0, 0, 0, 0, False, 0, False, ())
             work = work_of(call, False, max(processed, self.setting.max_model_len))
             for rule, row in zip(self.rules, rows, strict=True):
-                rule.remove(work, row, self.pool)
+                if rule.removes:
+                    rule.remove(work, row, self.pool)
         return self._seen(DONE, self.nothing, rows)
 
     def remaining(self, call: Call, more: int) -> int:

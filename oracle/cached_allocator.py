@@ -129,10 +129,12 @@ class CachingAllocator(Allocator):
                 return self._seen(REFUSED, self.nothing, rows)
         if not first:
             for rule, row in zip(self.rules, rows, strict=True):
-                rule.remove(work, row, pool)
-        takes = sum(counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
-        never += sum(uncalled(rule, work, row, hit, copy) for rule, row, hit, copy in groups)
-        unused = sum(spared(rule, work, hit, pool) for rule, _, hit, _ in groups)
+                if rule.removes:
+                    rule.remove(work, row, pool)
+        counts = [counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups]
+        takes = sum(counts)
+        never += sum([uncalled(rule, work, row, hit, copy) for rule, row, hit, copy in groups])
+        unused = sum([spared(rule, work, hit, pool) for rule, _, hit, _ in groups]) if first else 0
         free = pool.free
         short = takes + never + kept_free + call.reserved_blocks - free
         if takes > free or self.too_early or (short > 0 and test):
@@ -145,7 +147,10 @@ class CachingAllocator(Allocator):
         progress = self.progress.setdefault(call.request, [Progress() for _ in self.rules])
         if first:
             self._published(call, rows, progress, copies)
-        new = [self._grow(index, work, row, progress[index], copies[index]) for index, row in enumerate(rows)]
+        new = [
+            self._grow(index, work, rows[index], progress[index], copies[index]) if count or rule.moves else ()
+            for index, (rule, count) in enumerate(zip(self.rules, counts, strict=True))
+        ]
         if free - pool.free != takes - unused:
             raise AssertionError(f"the oracle counted {takes} blocks and took {free - pool.free} (A21)")
         self.rows[call.request] = rows
@@ -314,4 +319,4 @@ class CachingAllocator(Allocator):
 def _shown(names: dict[Name, int]) -> tuple[Name, int, tuple[Name, ...]]:
     """First name, its reach, further names."""
     first, *further = names
-    return first, names[first], tuple(sorted(further))
+    return first, names[first], tuple(sorted(further)) if further else ()

@@ -35,7 +35,7 @@ class CachingMemory(Memory):
         #: copies of the steps that were launched and have not run, oldest first
         self.copying: deque[tuple[Batch, Pairs]] = deque()
         self.guesses = -1
-        readers = [(group, reads) for group, _, reads in self.positional]
+        readers = [(group, reads) for group, _, reads in self.read]
         self.drafter = DraftLayers(setting, readers, self.sizes, self.pages, self._misdrafted)
         #: blocks that a step would have written that was taken back before it was launched, with that step's index; no
         #: later step has written them
@@ -192,8 +192,7 @@ class CachingMemory(Memory):
             written.append(self.guesses)
             self.guesses -= 1
         if not contents.tainted:
-            for group, _, _ in self.positional:
-                self._write(contents, step, group, start, written, "target")
+            self._write(contents, step, self.positional, start, written, "target")
         return written
 
     def _note_written(self, step: Step, start: int) -> None:

@@ -57,6 +57,8 @@ class Content:
     adapter: int
     items: tuple[Item, ...]
     path: list[int]
+    placed: dict[int, int]
+    """At each position inside an item: what begins there, the identifier + 1, or 0."""
     tokens: list[int] = field(factory=list)
     embeds: int = 0
     """Whose embeddings the first `embedded` positions are; 0: none."""
@@ -92,33 +94,33 @@ class Prefixes:
         prompt: int = 0,
     ) -> Content:
         """A content without tokens. With `embeds` its first `prompt` positions will be given by embeddings."""
-        content = Content(forks, salt, adapter, items, [self._node(0, salt, adapter)])
+        placed = {
+            offset + inside: 0 if inside else identifier + 1
+            for identifier, offset in items
+            for inside in range(item_length(identifier))
+        }
+        content = Content(forks, salt, adapter, items, [self._node(0, salt, adapter)], placed)
         if embeds:
             content.embeds, content.embedded = embeds, prompt
         return content
 
     def grow(self, content: Content, length: int) -> None:
         """Make the content `length` tokens long; it never gets shorter."""
-        tokens, path = content.tokens, content.path
+        tokens, path, nodes, forks, placed = content.tokens, content.path, self.nodes, content.forks, content.placed
         for position in range(len(tokens), length):
-            starts = 0
-            inside = False
-            for identifier, offset in content.items:
-                if offset <= position < offset + item_length(identifier):
-                    inside = True
-                    starts = identifier + 1 if offset == position else 0
+            item = placed.get(position)
             if position < content.embedded:
                 values = content.values
                 before = values[-1] + 2 * values[-2] if position > 1 else 0
-                values.append((before + position + content.forks.count(position)) % TOKENS)
-                token, starts = EMBEDDED, -1 - values[-1] - TOKENS * content.embeds
-            elif inside:
-                token = PLACEHOLDER
-            else:
+                values.append((before + position + forks.count(position)) % TOKENS)
+                token, item = EMBEDDED, -1 - values[-1] - TOKENS * content.embeds
+            elif item is None:
                 before = tokens[-1] + 2 * tokens[-2] if position > 1 else 0
-                token = (before + position + content.forks.count(position)) % TOKENS
+                token, item = (before + position + forks.count(position)) % TOKENS, 0
+            else:
+                token = PLACEHOLDER
             tokens.append(token)
-            path.append(self._node(path[-1], token, starts))
+            path.append(nodes.setdefault((path[-1], token, item), len(nodes) + 1))
             if len(content.named) < len(path):
                 content.named.append(self._node(content.named[-1], token, _CHAINED - path[-1]))
 

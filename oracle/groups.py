@@ -153,7 +153,8 @@ class SlidingWindow(Group):
     extra_retained_tokens: int = field(default=0, validator=at_least(0))
 
     def live(self, position: int) -> int:
-        return max(0, position - (self.window - 1) - self.extra_retained_tokens)
+        first = position - (self.window - 1) - self.extra_retained_tokens
+        return first if first > 0 else 0
 
     def admission_cap(self, in_flight: int, max_model_len: int) -> int | None:
         """A32: + 1 because a window may begin inside a block; the block size is the rank's own."""
@@ -245,7 +246,7 @@ class Mamba(Group):
 
     def live(self, position: int) -> int:
         """Only the state behind the last computed token is read on (A41, A43)."""
-        return max(0, position - 1)
+        return position - 1 if position > 0 else 0
 
 
 KINDS: tuple[type[Group], ...] = (

@@ -169,12 +169,11 @@ class Ledger:
 
     def _room(self, request: Request, new: int) -> bool:
         """Whether the batch that the next step of `request` would join has room for `new` tokens."""
-        setting = self.setting
-        batch, in_flight = self.open, len(self.launched)
-        if request.scheduled:
-            batch, in_flight = Batch(), in_flight + 1
+        setting, batch = self.setting, self.open
+        if request.scheduled:  # a batch of its own, behind the one that is open
+            return len(self.launched) + 1 < setting.in_flight_depth and new <= setting.max_num_batched_tokens
         return (
-            in_flight < setting.in_flight_depth
+            len(self.launched) < setting.in_flight_depth
             and batch.new + new <= setting.max_num_batched_tokens
             and len(batch.steps) < setting.max_num_seqs
         )

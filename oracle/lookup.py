@@ -70,8 +70,13 @@ class SpecClass:
 
     def copies(self, node: int) -> list[int] | None:
         """The oldest copy in each group, None if one has none (P10, P21)."""
-        found = [self.pool.oldest((group, node)) for group in self.groups]
-        return None if 0 in found else found
+        resident, found = self.pool.copies, []
+        for group in self.groups:
+            copies = resident.get((group, node))
+            if not copies:
+                return None
+            found.append(next(iter(copies)))
+        return found
 
     def find(self, nodes: list[int], bound: int, drop: bool) -> tuple[int, Columns, str]:
         """Hit (tokens), rows, and why. `nodes[i]` is the name's node at boundary (i + 1) * hash size."""

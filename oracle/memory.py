@@ -33,6 +33,7 @@ from oracle.setting import Setting
 from oracle.trace import Call, Rows
 
 GARBAGE = 0
+joined = chain.from_iterable
 LOADED, COMPUTED = frozenset({"loaded"}), frozenset[str]()
 
 
@@ -89,15 +90,15 @@ class Memory:
         ]
         #: per group the cells of the blocks that it was the last to write: another group's bytes are garbage to it
         self.pages: list[dict[int, list[int]]] = [{} for _ in setting.groups]
+        self.page_of = [pages.__getitem__ for pages in self.pages]
         self.owner: dict[int, int] = {}
         self.lookahead, self.max_model_len = setting.lookahead, setting.max_model_len
         self.known: dict[Request, Contents] = {}
         self.next = 1
-        self.positional = [
-            (index, group, _reader(group)) for index, group in enumerate(setting.groups) if group.positional
-        ]
+        self.read = [(index, group, _reader(group)) for index, group in enumerate(setting.groups) if group.positional]
+        self.positional = [index for index, _, _ in self.read]
         #: groups that the drafter writes
-        self.drafted = [index for index, group, _ in self.positional if group.drafts] if setting.lookahead else []
+        self.drafted = [index for index in self.positional if setting.groups[index].drafts] if setting.lookahead else []
         self.others = [(index, group) for index, group in enumerate(setting.groups) if not group.positional]
 
     # ---------------------------------------------------------------------------------- what happens
@@ -152,13 +153,15 @@ class Memory:
 
     def _page(self, block: int, group: int) -> list[int]:
         """The cells of a block that `group` is about to write."""
-        page = self.pages[group].get(block)
-        if page is None:
-            before = self.owner.get(block)
-            if before is not None:
-                del self.pages[before][block]
-            self.owner[block] = group
-            page = self.pages[group][block] = self.blank[group][:]
+        return self.pages[group].get(block) or self._fresh(block, group)
+
+    def _fresh(self, block: int, group: int) -> list[int]:
+        """A page of garbage for a block that `group` has not been the last to write."""
+        before = self.owner.get(block)
+        if before is not None:
+            del self.pages[before][block]
+        self.owner[block] = group
+        page = self.pages[group][block] = self.blank[group][:]
         return page
 
     def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
@@ -166,34 +169,40 @@ class Memory:
             contents.tainted = True
             self.report(Violation(step.index, group, law, what, text), contents)
 
-    def _write(self, contents: Contents, step: Step, group: int, first: int, values: list[int], who: str) -> None:
-        """Write `values` to the positions from `first` on, through the step's row."""
-        size, row, pages = self.sizes[group], step.rows[group], self.pages[group]
-        column, offset = divmod(first, size)
-        done, count, columns = 0, len(values), len(row)
-        while done < count:
-            block = row[column] if column < columns else -1
-            if block <= 0:
-                what = "null block" if block == 0 else "outside the row"
-                where = f"position {column * size + offset}, column {column}"
-                self._wrong(contents, step, group, "W1", f"{who} {what}", f"{who} writes {where}")
-                return
-            page = pages.get(block) or self._page(block, group)
-            part = values[done : done + size - offset]
-            page[offset : offset + len(part)] = part
-            done += size - offset
-            column += 1
-            offset = 0
+    def _write(
+        self, contents: Contents, step: Step, groups: list[int], first: int, values: list[int], who: str
+    ) -> None:
+        """Write `values` to the positions from `first` on, through the step's rows."""
+        count, sizes, rows = len(values), self.sizes, step.rows
+        for group in groups:
+            size, row, pages = sizes[group], rows[group], self.pages[group]
+            column, offset = divmod(first, size)
+            done, columns = 0, len(row)
+            while done < count:
+                block = row[column] if column < columns else -1
+                if block <= 0:
+                    what = "null block" if block == 0 else "outside the row"
+                    where = f"position {column * size + offset}, column {column}"
+                    self._wrong(contents, step, group, "W1", f"{who} {what}", f"{who} writes {where}")
+                    break
+                page = pages.get(block) or self._fresh(block, group)
+                stop = done + size - offset
+                if stop < count:
+                    page[offset:] = values[done:stop]
+                else:
+                    page[offset : offset + count - done] = values[done:] if done else values
+                done = stop
+                column += 1
+                offset = 0
 
     def _check(self, contents: Contents, step: Step, group: int, first: int, expected: list[int]) -> None:
         """Every position from `first` on must hold `expected`."""
         size = self.sizes[group]
-        offset = first % size
+        column, offset = divmod(first, size) if first else (0, 0)
         end = offset + len(expected)
-        column = first // size
         blocks = step.rows[group][column : column - (-end // size)]
         try:
-            cells = [*chain.from_iterable(map(self.pages[group].__getitem__, blocks))]
+            cells = [*joined(map(self.page_of[group], blocks))]
         except KeyError:  # a null block, or one that another group has written
             cells = []
         if cells[offset:end] != expected:
@@ -227,8 +236,7 @@ class Memory:
             written += range(self.next, self.next + step.drafts)
             self.next += step.drafts
         if not contents.tainted:
-            for group, _, _ in self.positional:
-                self._write(contents, step, group, start, written, "target")
+            self._write(contents, step, self.positional, start, written, "target")
         return written
 
     def _read_target(self, contents: Contents, step: Step, written: list[int]) -> None:
@@ -237,19 +245,21 @@ class Memory:
         start = contents.done
         prefix = contents.truth[:start] + written
         end, prompt = start + step.new, step.request.prompt
-        for group, kind, reads in self.positional:
+        for group, kind, reads in self.read:
+            if reads is _everything:
+                self._check(contents, step, group, 0, prefix)
+                continue
             for first, last in reads(kind, start, end, prompt):
-                self._check(contents, step, group, first, prefix[first:last] if first or last < end else prefix)
+                self._check(contents, step, group, first, prefix[first:last])
 
     def _draft(self, contents: Contents, step: Step) -> None:
         """The drafter writes guesses behind the target's range, never at or past max_model_len."""
         end = contents.done + step.new
-        count = min(self.lookahead, self.max_model_len - end)
+        room = self.max_model_len - end
+        count = self.lookahead if self.lookahead < room else room
         if count <= 0 or contents.tainted:
             return
-        guesses = [GARBAGE] * count
-        for group in self.drafted:
-            self._write(contents, step, group, end, guesses, "drafter")
+        self._write(contents, step, self.drafted, end, [GARBAGE] * count, "drafter")
 
     def _load(self, contents: Contents, external: int, rows: Rows) -> None:
         """The connector writes what it loads to the blocks that the row holds."""
@@ -320,7 +330,7 @@ class Memory:
                 contents.rings[group] = page[:]
             elif isinstance(kind, CrossAttention) and contents.encoder:
                 if not contents.encoder_written:
-                    self._write(contents, step, group, 0, contents.encoder, "encoder")
+                    self._write(contents, step, [group], 0, contents.encoder, "encoder")
                 self._check(contents, step, group, 0, contents.encoder)
         contents.encoder_written = True
 
@@ -336,10 +346,11 @@ class Memory:
             first = -(-end // size) - 1
         else:
             first = (end - step.drafts + accepted - 1) // size
-        columns = range(first, first + 1 + kind.speculative_blocks)
-        blocks = [row[column] if column < len(row) else 0 for column in columns]
-        if 0 in blocks or len(set(blocks)) != len(blocks):
-            text = f"writes states to columns {columns[0]}..{columns[-1]}: {blocks}"
+        count = 1 + kind.speculative_blocks
+        blocks = row[first : first + count]
+        if 0 in blocks or len(set(blocks)) != count:
+            shown = [*blocks, *[0] * (count - len(blocks))]
+            text = f"writes states to columns {first}..{first + count - 1}: {shown}"
             self._wrong(contents, step, group, "W1", "state null block", text)
             return
         base = step.new - step.drafts - 1
@@ -360,7 +371,8 @@ def _everything(group: Group, start: int, end: int, prompt: int) -> list[tuple[i
 
 def _window(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:
     assert isinstance(group, SlidingWindow)
-    return [(max(0, start - group.window + 1), end)]
+    first = start - group.window + 1
+    return [(first if first > 0 else 0, end)]
 
 
 def _chunk(group: Group, start: int, end: int, prompt: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ class NamedPool(Pool):
     def __init__(self, num_blocks: int, events: bool = False) -> None:
         super().__init__(1)
         self._order: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
+        self.free = len(self._order)
         self.references = [0] * num_blocks
         #: names of a block with their reach (tokens), the first name first
         self.names: dict[int, dict[Name, int]] = {}
@@ -34,11 +35,6 @@ class NamedPool(Pool):
         #: blocks that were handed out with names since somebody last looked
         self.evicted = 0
         self.events: list[Event] = []
-
-    @property
-    def free(self) -> int:
-        """Free blocks."""
-        return len(self._order)
 
     def order(self) -> tuple[int, ...]:
         """The queue from its front."""
@@ -58,6 +54,7 @@ class NamedPool(Pool):
                 self.evicted += 1
             self.references[block] = 1
             taken.append(block)
+        self.free = len(self._order)
         if self.watched:
             self._tell_reuse(taken)
         return taken
@@ -84,6 +81,7 @@ class NamedPool(Pool):
         for block in reversed(plain):
             self._order[block] = None
             self._order.move_to_end(block, last=False)
+        self.free = len(self._order)
 
     def touch(self, blocks: Iterable[int]) -> None:
         """P15: one more reference to each; a free one leaves the queue wherever it is."""
@@ -92,6 +90,7 @@ class NamedPool(Pool):
                 if not self.references[block]:
                     del self._order[block]
                 self.references[block] += 1
+        self.free = len(self._order)
 
     def give_watched(self, blocks: Iterable[int]) -> None:
         """Each loses a reference; those at 0 go to the very end, named or not, because they are still being read."""
@@ -100,17 +99,13 @@ class NamedPool(Pool):
             self.watched[block] = None
             if not self.references[block]:
                 self._order[block] = None
+        self.free = len(self._order)
 
     def hold(self, block: int) -> None:
         """One more reference to a block in use: an end of a copy (P36, P37)."""
         self.references[block] += 1
 
     # ------------------------------------------------------------------------------------------ names
-
-    def oldest(self, name: Name) -> int:
-        """The copy that a lookup takes, 0 if there is none (P10)."""
-        copies = self.copies.get(name)
-        return next(iter(copies)) if copies else 0
 
     def reach(self, block: int) -> int:
         """Reach of the first name (tokens), 0 for a plain block."""

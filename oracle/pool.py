@@ -17,18 +17,15 @@ class Pool:
     def __init__(self, num_blocks: int, to_front: bool = True) -> None:
         self.to_front = to_front
         self._queue = list(range(num_blocks - 1, 0, -1))
-
-    @property
-    def free(self) -> int:
-        """Free blocks."""
-        return len(self._queue)
+        #: free blocks
+        self.free = len(self._queue)
 
     def take(self, blocks: int) -> list[int]:
         """The first `blocks` ids of the queue, in order (A3). The caller has tested that they are there."""
         queue = self._queue
         if blocks > len(queue):
             raise AssertionError(f"the oracle took {blocks} blocks of {len(queue)}: count and use differ (A21)")
-        cut = len(queue) - blocks
+        cut = self.free = len(queue) - blocks
         taken = queue[cut:]
         del queue[cut:]
         taken.reverse()
@@ -42,6 +39,7 @@ class Pool:
             self._queue += given
         else:
             self._queue[:0] = given
+        self.free = len(self._queue)
 
     def order(self) -> tuple[int, ...]:
         """The queue from its front."""

@@ -89,12 +89,15 @@ class Publisher:
 
     def publish(self, names: Names, rows: list[list[int]], progress: list[Progress]) -> None:
         """P7: group by group, whole columns first, then the boundary inside a block."""
+        known = self.boundaries(names)
         for index, group in enumerate(self.setting.groups):
             if not group.cacheable:
                 continue
             done, limit = progress[index], self.limit(index, names.upto)
             before = done.columns
-            self._columns(index, group, names, rows[index], done, limit)
+            whole = min(limit, known) // self.sizes[index]
+            if whole > before:
+                self._columns(index, group, names, rows[index], done, whole)
             if isinstance(group, Mamba):
                 self._state(index, group, names, rows[index], done, limit)
                 for column in range(before, done.columns):
@@ -104,12 +107,9 @@ class Publisher:
             elif isinstance(group, DENSE) and self.sizes[index] > self.hash_size:
                 self._tail(index, names, rows[index], limit)
 
-    def _columns(self, index: int, group: Group, names: Names, row: list[int], done: Progress, limit: int) -> None:
+    def _columns(self, index: int, group: Group, names: Names, row: list[int], done: Progress, whole: int) -> None:
         """P7, P9: the columns that became whole."""
         size, drops = self.sizes[index], self.drops[index]
-        whole = min(limit, self.boundaries(names)) // size
-        if whole <= done.columns:
-            return
         points = resume_points(self.setting, names.prompt, names.junction, drops, size)
         first, told = done.columns, []
         for column in range(first, whole):

@@ -63,10 +63,6 @@ def work_of(call: Call, first: bool, max_model_len: int) -> Work:
 class Positional:
     """Attention whose positions lie in the row: full, MLA, hidden state, sink, windows, chunks (A30 to A35)."""
 
-    #: columns beyond the tokens': states of a Mamba group
-    more = 0
-    #: tokens behind the processed ones that removal takes for rejected
-    kept = 0
     #: takes part in adoption; a setting of rings and cross-attention alone never adopts
     adopts = True
     #: the last call saved a state at an inner boundary (align only)
@@ -78,6 +74,14 @@ class Positional:
         self.max_model_len = setting.max_model_len
         self.cap = group.admission_cap(setting.in_flight_limit, setting.max_model_len)
         self.keeps_all = type(group).live is Group.live
+        #: columns beyond the tokens': states of a Mamba group
+        self.more = 0
+        #: tokens behind the processed ones that removal takes for rejected
+        self.kept = 0
+        #: an extension that takes no block may still change the row
+        self.moves = False
+        #: columns die while the request runs
+        self.removes = not self.keeps_all or isinstance(group, RSWA)
 
     def dead_columns(self, position: int) -> int:
         """Leading columns that no token at or past `position` reads."""
@@ -102,12 +106,12 @@ class Positional:
         return max(0, (columns if self.cap is None else min(columns, self.cap)) - len(row))
 
     def remove(self, work: Work, row: list[int], pool: Pool) -> None:
-        """A14: columns dead at the processed position become null, highest first."""
-        if self.keeps_all:
+        """A14: columns dead at the processed position become null, highest first. Not asked if none ever die."""
+        dead = self.group.live(work.processed - self.kept) // self.size
+        if dead == 0 or row.count(0) >= dead:
             return
-        dead = min(self.group.live(work.processed - self.kept) // self.size, len(row))
         batch = []
-        for column in range(dead - 1, -1, -1):
+        for column in range(min(dead, len(row)) - 1, -1, -1):
             if row[column] == 0:
                 break  # nulls are a prefix of the row
             batch.append(row[column])
@@ -199,9 +203,6 @@ class RingRows(Positional):
     def remaining(self, work: Work, more: int, row: list[int]) -> int:
         return 0 if row else 1
 
-    def remove(self, work: Work, row: list[int], pool: Pool) -> None:
-        pass
-
     def count(self, work: Work, row: list[int]) -> int:
         return 0 if row else 1
 
@@ -231,9 +232,6 @@ class CrossRows(Positional):
 
     def gate(self, work: Work, row: list[int]) -> int:
         return self.count(work, row)
-
-    def remove(self, work: Work, row: list[int], pool: Pool) -> None:
-        pass
 
     def count(self, work: Work, row: list[int]) -> int:
         return max(0, -(-work.encoder // self.size) - len(row))

@@ -18,7 +18,7 @@ from oracle.ledger import RUNNING, Ledger, Request
 from oracle.releases import Choices
 from oracle.setting import Setting
 from oracle.trace import Evict, Extend, Lookup, Operation, Pin, Release, Reset, Resume, Unpin
-from strategies.packed import Operations, spread
+from strategies.packed import Operations, go_on, spread
 from strategies.settings import Features, Reader
 
 #: contents that new requests may repeat
@@ -150,7 +150,7 @@ class CachedOperations(Operations):
             new += self.drafts[reader.byte() % len(self.drafts)]
         elif choice & 128:
             new = self._amount(reader, request.computed, known)
-        return Extend(request=request.id, new=new)
+        return go_on(request.id, new)
 
     def _admit(self, reader: Reader, ledger: Ledger) -> Operation | None:
         assert isinstance(ledger, CachingLedger)

@@ -12,6 +12,7 @@ Token counts are at and around block, window, chunk and length borders. The sett
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 from oracle.groups import ChunkedLocal
 from oracle.ledger import RUNNING, Ledger, Request
@@ -33,6 +34,13 @@ from strategies.settings import Features, Reader, read_setting
 
 #: operations that are all alike
 NOTHING_ACCEPTED, NEW_STEP, GIVE_BACK = Settle(), NewStep(), GiveBack()
+
+
+@cache
+def go_on(request: int, new: int) -> Extend:
+    """A request that is running asks for `new` more tokens: half of all operations, so equal ones are one object."""
+    return Extend(request=request, new=new)
+
 
 Decode = Callable[["Operations", "Reader", Ledger], "Operation | None"]
 
@@ -101,9 +109,9 @@ class Operations:
     def next(self, ledger: Ledger) -> Operation | None:
         """The next operation, or None at the end of the bytes."""
         reader = self.reader
-        while reader.left():
-            menu = self.short if ledger.short else self.menu
-            operation = menu[reader.byte() % len(menu)](self, reader, ledger)
+        menu = self.short if ledger.short else self.menu
+        for choice in reader.rest:
+            operation = menu[choice % len(menu)](self, reader, ledger)
             if operation is not None:
                 return operation
         return None
@@ -153,7 +161,9 @@ class Operations:
         else:
             return self._settle(reader, ledger) if ledger.open.steps else self._admit(reader, ledger)
         step = ledger.open
-        room = min(self.batched - step.new, self.longest - start) if len(step.steps) < self.seats else 0
+        room = self.batched - step.new if len(step.steps) < self.seats else 0
+        if room > self.longest - start:
+            room = self.longest - start
         most = known if known < room else room
         if most < 1:
             return self._settle(reader, ledger) if step.steps else self._finish(reader, ledger)
@@ -162,7 +172,7 @@ class Operations:
             new = self._clip(ledger, request, start, new)
         if new == known and self.speculates:
             new += min(self.drafts[reader.byte() % len(self.drafts)], room - new)
-        return Extend(request=request.id, new=new) if new > 0 else None
+        return go_on(request.id, new) if new > 0 else None
 
     def _candidate(self, reader: Reader, ledger: Ledger) -> tuple[Request, int]:
         """A waiting request, or a new one with its prompt length."""

@@ -64,13 +64,13 @@ DRAFTERS = (
 
 
 class Reader:
-    """Bytes read one after the other; past the end everything is 0. `left`: how many are still to come."""
+    """Bytes read one after the other; past the end everything is 0. `rest`: those still to come, `left`: how many."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        bytes_left = iter(data)
-        self.left: Callable[[], int] = bytes_left.__length_hint__  # type: ignore[attr-defined]
-        self.byte: Callable[[], int] = chain(bytes_left, repeat(0)).__next__
+        self.rest = iter(data)
+        self.left: Callable[[], int] = self.rest.__length_hint__  # type: ignore[attr-defined]
+        self.byte: Callable[[], int] = chain(self.rest, repeat(0)).__next__
 
     def below(self, limit: int) -> int:
         """0 .. limit-1."""

@@ -15,6 +15,7 @@ RUN_LENGTH = 512
 #: bytes of the key that the engine draws, and how many traces of a run are unrolled from one
 KEY_LENGTH = 16
 TRACES_A_KEY = 23
+KEYS = st.binary(min_size=KEY_LENGTH, max_size=KEY_LENGTH)
 
 
 def packed(lengths: tuple[int, ...] = LENGTHS) -> st.SearchStrategy[bytes]:
@@ -22,28 +23,34 @@ def packed(lengths: tuple[int, ...] = LENGTHS) -> st.SearchStrategy[bytes]:
     return st.sampled_from(lengths).flatmap(lambda length: st.binary(min_size=length, max_size=length))
 
 
-def draw(run_seed: int, shard: int, count: int, visit: Callable[[bytes], None]) -> None:
+def draw(
+    run_seed: int,
+    shard: int,
+    count: int,
+    visit: Callable[[bytes], None],
+    length: int = RUN_LENGTH,
+    traces_a_key: int = TRACES_A_KEY,
+) -> None:
     """Give `visit` the `count` traces of one shard: the same ones for the same seed, whoever runs it.
 
-    The engine draws keys, and traces of RUN_LENGTH are unrolled from them: byte by byte it would need as long for a
+    The engine draws keys, and traces of `length` bytes are unrolled from them: byte by byte it would need as long for a
     trace as the oracle does. A run shrinks operations, not bytes, and all strings are equally likely either way.
     """
-    left = count
+    keys: list[bytes] = []
 
-    @seed(run_seed * 1_000_003 + shard)
-    @settings(
-        max_examples=-(-count // TRACES_A_KEY),
+    # the engine reads the source of what it calls: the shorter, the quicker
+    def each(key: bytes) -> None:
+        keys.append(key)
+
+    examples = settings(
+        max_examples=-(-count // traces_a_key),
         database=None,
         deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.binary(min_size=KEY_LENGTH, max_size=KEY_LENGTH))
-    def each(key: bytes) -> None:
-        nonlocal left
+    seed(run_seed * 1_000_003 + shard)(examples(given(KEYS)(each)))()
+    for first, key in zip(range(0, count, traces_a_key), keys, strict=False):
         source = Random(f"{run_seed} {shard} {key.hex()}")  # the engine's first key is the same in all shards
-        for _ in range(min(left, TRACES_A_KEY)):
-            left -= 1
-            visit(source.randbytes(RUN_LENGTH))
-
-    each()
+        for _ in range(first, min(count, first + traces_a_key)):
+            visit(source.randbytes(length))

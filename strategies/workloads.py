@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd, lcm
-from random import Random
 from typing import Any
 
 from attrs import evolve
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from oracle.groups import MLA, RSWA, ChunkedLocal, CrossAttention, FullAttention, Group, Mamba, SlidingWindow
@@ -43,11 +41,12 @@ from oracle.workload import (
     Step,
     Submit,
 )
+from strategies import traces
 from strategies.settings import Reader
 
 #: bytes a trace, some 50 steps
 LENGTH = 224
-KEY_LENGTH, TRACES_A_KEY = 16, 20
+TRACES_A_KEY = 20
 BLOCK_SIZES = (4, 1, 2, 4, 16, 8, 3, 4)
 KINDS: tuple[type[Group], ...] = (FullAttention, SlidingWindow, Mamba, ChunkedLocal, RSWA, MLA, Mamba, SlidingWindow)
 #: the flag of parallel drafting on a method without a drafter is a case of the rules level
@@ -390,26 +389,5 @@ def workloads() -> st.SearchStrategy[SchedulerTrace]:
 
 
 def draw(run_seed: int, shard: int, count: int, visit: Callable[[bytes], None]) -> None:
-    """Give `visit` the `count` traces of one shard: the same ones for the same seed, whoever runs it.
-
-    As in `strategies.traces`, the engine draws keys and traces are unrolled from them.
-    """
-    left = count
-
-    @seed(run_seed * 1_000_003 + shard)
-    @settings(
-        max_examples=-(-count // TRACES_A_KEY),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.binary(min_size=KEY_LENGTH, max_size=KEY_LENGTH))
-    def each(key: bytes) -> None:
-        nonlocal left
-        source = Random(f"{run_seed} {shard} {key.hex()}")
-        for _ in range(min(left, TRACES_A_KEY)):
-            left -= 1
-            visit(source.randbytes(LENGTH))
-
-    each()
+    """Give `visit` the `count` traces of one shard: the same ones for the same seed, whoever runs it."""
+    traces.draw(run_seed, shard, count, visit, LENGTH, TRACES_A_KEY)

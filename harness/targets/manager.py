@@ -130,13 +130,14 @@ class Manager:
         return int(self.queue.num_free_blocks)
 
     def _rows(self, request: int) -> Rows:
-        name = str(request)
+        return self._named(str(request))
+
+    def _named(self, name: str) -> Rows:
         return tuple([tuple(map(BLOCK_ID, row_of(name, ()))) for row_of in self.rows_of])
 
     def audit(self) -> Audit:
         names = {name for table in self.tables for name, blocks in table.items() if blocks}
-        rows = {int(name): self._rows(int(name)) for name in sorted(names, key=int)}
-        return Audit(rows, self._free_order())
+        return Audit({int(name): self._named(name) for name in names}, self._free_order())
 
     def _free_order(self) -> Row:
         """Ids from the queue's front, at most one more than the pool has: a damaged queue may run in a circle."""
@@ -145,7 +146,8 @@ class Manager:
             return tuple(map(BLOCK_ID, self.queue.get_all_free_blocks()))
         order: list[int] = []
         block = head.next_free_block
-        while block is not None and block.next_free_block is not None and len(order) <= self.limit:
+        following = block and block.next_free_block
+        while following is not None and len(order) <= self.limit:
             order.append(block.block_id)
-            block = block.next_free_block
+            block, following = following, following.next_free_block
         return tuple(order)

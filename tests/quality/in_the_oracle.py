@@ -29,6 +29,7 @@ class PoolUsedFromTheEnd(Allocator):
         class Fair(Pool):
             def give(self, batch: Iterable[int]) -> None:
                 self._queue[:0] = [block for block in reversed(list(batch)) if block]
+                self.free = len(self._queue)
 
         self.pool = Fair(setting.num_blocks)
 
