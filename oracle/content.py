@@ -57,8 +57,6 @@ class Content:
     adapter: int
     items: tuple[Item, ...]
     path: list[int]
-    placed: dict[int, int]
-    """At each position inside an item: what begins there, the identifier + 1, or 0."""
     tokens: list[int] = field(factory=list)
     embeds: int = 0
     """Whose embeddings the first `embedded` positions are; 0: none."""
@@ -69,6 +67,16 @@ class Content:
     """What the names are made of: `path`, but where a token that is discarded was already part of a name."""
     kept: int = 0
     """Tokens that are the same as in the content before, of a session that discarded one."""
+    placed: dict[int, int] = field()
+    """At each position inside an item: what begins there, the identifier + 1, or 0."""
+
+    @placed.default
+    def _inside(self) -> dict[int, int]:
+        return {
+            offset + inside: 0 if inside else identifier + 1
+            for identifier, offset in self.items
+            for inside in range(item_length(identifier))
+        }
 
     @named.default
     def _same(self) -> list[int]:
@@ -94,12 +102,7 @@ class Prefixes:
         prompt: int = 0,
     ) -> Content:
         """A content without tokens. With `embeds` its first `prompt` positions will be given by embeddings."""
-        placed = {
-            offset + inside: 0 if inside else identifier + 1
-            for identifier, offset in items
-            for inside in range(item_length(identifier))
-        }
-        content = Content(forks, salt, adapter, items, [self._node(0, salt, adapter)], placed)
+        content = Content(forks, salt, adapter, items, [self._node(0, salt, adapter)])
         if embeds:
             content.embeds, content.embedded = embeds, prompt
         return content
