@@ -51,7 +51,7 @@ class UnderWay:
         sent = [name for name in dict.fromkeys(step.sent) if name in self.sending]
         for name in sent:
             del self.sending[name]
-        return Transfers(tuple(loaded), tuple(sent), failed)
+        return Transfers(tuple(loaded), tuple(sent), failed, step.valid, step.refused)
 
     def _failure(self, name: int, load: Load, column: int) -> tuple[int, int] | None:
         """The column, or the nearest one that is loaded: not the hit, and no null."""

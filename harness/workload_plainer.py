@@ -10,9 +10,17 @@ from attrs import evolve
 from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit
 
 #: what a step says of requests, each with a count
-PAIRS = ("accepted", "stops", "drafts", "loaded")
-#: what a request says of a connector, and what says nothing
-ELSEWHERE: dict[str, Any] = {"remote": 0, "load": ASYNC, "unknown": 0, "again": False, "keeps": False, "encoder": 0}
+PAIRS = ("accepted", "stops", "drafts", "loaded", "valid")
+#: what a request says of a connector, an encoder, a grammar; with what says nothing
+ELSEWHERE: dict[str, Any] = {
+    "remote": 0,
+    "load": ASYNC,
+    "unknown": 0,
+    "again": False,
+    "keeps": False,
+    "encoder": 0,
+    "grammar": 0,
+}
 
 
 def said(operation: SchedulerOperation) -> int:
@@ -23,7 +31,11 @@ def said(operation: SchedulerOperation) -> int:
         return numbers + operation.unknown + more
     if isinstance(operation, Step):
         pairs: list[tuple[int, int]] = [pair for name in PAIRS for pair in getattr(operation, name)]
-        return 3 * (len(pairs) + len(operation.sent)) + operation.early + sum(count for _, count in pairs)
+        return (
+            3 * (len(pairs) + len(operation.sent) + len(operation.refused))
+            + operation.early
+            + sum(count for _, count in pairs)
+        )
     return 0
 
 
@@ -37,14 +49,16 @@ def rename(operation: SchedulerOperation, names: dict[int, int]) -> SchedulerOpe
             for name in PAIRS
         }
         sent = tuple(names[request] for request in operation.sent if request in names)
-        return evolve(operation, sent=sent, **pairs)
+        refused = tuple(names[request] for request in operation.refused if request in names)
+        return evolve(operation, sent=sent, refused=refused, **pairs)
     return operation
 
 
 def without(step: Step, name: int) -> Step:
     """The same step, saying nothing of one request."""
     kept: dict[str, Any] = {part: tuple(pair for pair in getattr(step, part) if pair[0] != name) for part in PAIRS}
-    return evolve(step, sent=tuple(request for request in step.sent if request != name), **kept)
+    sent, refused = ([request for request in part if request != name] for part in (step.sent, step.refused))
+    return evolve(step, sent=tuple(sent), refused=tuple(refused), **kept)
 
 
 def plainer(step: Step) -> Iterator[Step]:
@@ -52,6 +66,8 @@ def plainer(step: Step) -> Iterator[Step]:
     yield Step()
     for index in range(len(step.sent)):
         yield evolve(step, sent=step.sent[:index] + step.sent[index + 1 :])
+    if step.refused:
+        yield evolve(step, refused=())
     for name in PAIRS:
         pairs = getattr(step, name)
         without: dict[str, Any] = {name: ()}

@@ -50,6 +50,7 @@ MINIMA: dict[str, int] = {
     "abort in flight": 2,
     "reset while running": 2,
     "encoder input": 20,
+    "structured output": 20,
     "DCP": 20,
     "async load": 50,
     "sync load": 20,

@@ -18,6 +18,7 @@ def describe(operation: SchedulerOperation) -> str:
         if operation.remote:
             rest += f", {operation.remote} to load {operation.load}"
         rest += f", encoder {operation.encoder}" if operation.encoder else ""
+        rest += f", grammar after {operation.grammar} looks" if operation.grammar else ""
         words = ((operation.unknown, f"after {operation.unknown} looks"), (operation.again, "again"))
         rest += "".join([f", {word}" for there, word in (*words, (operation.keeps, "keeps")) if there])
         return f"submit {operation.request}: prompt {operation.prompt}, max {operation.max_tokens}{rest}"
@@ -28,6 +29,8 @@ def describe(operation: SchedulerOperation) -> str:
             if getattr(operation, name)
         ]
         said += [f"{name} loaded" + f" up to column {j - 1}" * (j > 0) for name, j in operation.loaded]
+        said += [f"valid {name}:{count}" for name, count in operation.valid]
+        said += [f"grammar of {name} refuses" for name in operation.refused]
         said += [f"{name} sent" for name in operation.sent]
         return "; ".join(["step", *said, *(["early"] if operation.early else [])])
     values = [f"{name} {value}" for name, value in _values(operation)]

@@ -93,6 +93,7 @@ class Run:
         self.serial = 0
         self.over = False
         self.submitted: set[int] = set()
+        self.grammars: set[int] = set()
         self.transfers = UnderWay(setting)
         self.joined: list[dict[int, Load]] = []
 
@@ -148,6 +149,9 @@ class Run:
         if operation.request in self.submitted:
             return
         self.submitted.add(operation.request)
+        if operation.grammar:
+            self.grammars.add(operation.request)
+            self.outcome.reach["structured output"] += 1
         self.arrivals += 1
         content = None
         if self.prefixes is not None:
@@ -254,10 +258,12 @@ class Run:
         """The oldest step in flight comes back."""
         planned, samples = self.flights.pop(0), self.sampling.pop(0)
         accepted, stops, drafts = dict(operation.accepted), dict(operation.stops), dict(planned.drafts)
+        valid, most = dict(operation.valid), self.setting.num_speculative_tokens
         returned: dict[int, list[int]] = {}
         for name, _ in planned.tokens:
             if samples.get(name):
-                count = 1 + min(accepted.get(name, 0), drafts.get(name, 0))
+                allowed = valid.get(name, most) if name in self.grammars else most
+                count = 1 + min(accepted.get(name, 0), drafts.get(name, 0), allowed)
                 made = [FIRST_TOKEN + (self.serial + place) % TOKENS for place in range(count)]
                 self.serial += count
                 stop = min(stops[name], count - 1) if name in stops else -1

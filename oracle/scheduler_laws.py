@@ -98,7 +98,7 @@ class SchedulerLaws:
 
     def submitted(self, operation: Submit, arrival: int) -> None:
         """A request arrives."""
-        self.patience = max(self.patience, 3 + operation.unknown)
+        self.patience = max(self.patience, 3 + operation.unknown + operation.grammar)
         self.live[operation.request] = Known(
             operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival
         )

@@ -12,6 +12,8 @@ from oracle.content import Content
 from oracle.scheduler_request import InFlight, Request
 from oracle.trace import Call, Observation
 from oracle.workload import (
+    COMPILING,
+    ERROR,
     LENGTH,
     PREEMPTED,
     PRIORITY,
@@ -107,7 +109,9 @@ class Queues:
 
     # ------------------------------------------------------------------------------------ what comes back
 
-    def back(self, returned: dict[int, list[int]], stop: int, skipped: int | None = None) -> list[Delivered]:
+    def back(
+        self, returned: dict[int, list[int]], stop: int, skipped: int | None = None, refused: tuple[int, ...] = ()
+    ) -> list[Delivered]:
         """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. skipped: whose tokens are dropped."""
         flight = self.flights.pop(0)
         delivered: list[Delivered] = []
@@ -136,6 +140,8 @@ class Queues:
                     request.ph -= rejected + len(tokens)
             if names:  # S40
                 self.name(request, self._call(request, request.comp, 0, False), request.comp - request.fl)
+            if name in refused and request.grammar:
+                reason = ERROR
             delivered.append((name, tuple(kept), reason))
             if reason:
                 ended.append(request)
@@ -143,12 +149,13 @@ class Queues:
         self._leave(ended)
         return delivered
 
-    def propose(self, proposed: dict[int, int] | None) -> None:
-        """S20: the drafts of the next step, without overlap."""
+    def propose(self, proposed: dict[int, int] | None, valid: dict[int, int]) -> None:
+        """S20: the drafts of the next step, without overlap; of a request with a grammar those that it allows."""
         for name, count in (proposed or {}).items():
             request = self.requests.get(name)
             if request is not None:
-                request.spec = 0 if request.chunk else count
+                allowed = valid.get(name, count) if request.grammar else count
+                request.spec = 0 if request.chunk else min(count, allowed)
 
     def _append(self, request: Request, tokens: list[int], stop: int) -> tuple[list[int], str]:
         """One by one: a stop token, then the length; what follows is cut."""
@@ -175,7 +182,10 @@ class Queues:
     def submit(self, operation: Submit, arrival: int, content: Content | None = None) -> None:
         """A request arrives."""
         request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
-        request.content, request.encoder = content, operation.encoder
+        request.content, request.encoder, request.grammar = content, operation.encoder, operation.grammar
+        if request.grammar:
+            request.status = COMPILING
+            self.deferred.add(request)
         self.requests[request.id] = request
         self._enqueue(request)
 

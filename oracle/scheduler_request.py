@@ -34,6 +34,8 @@ class Request:
     content: Content | None = None
     encoder: int = 0
     """Tokens of its encoder's input, which its first call carries."""
+    grammar: int = 0
+    """Looks until its grammar is compiled, and one more; 0: none."""
     last: int = 0
     """Number of the last step that it was scheduled in, where steps are numbered (S49)."""
 

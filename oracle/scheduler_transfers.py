@@ -16,6 +16,7 @@ from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import InFlight, Request
 from oracle.trace import Call
 from oracle.workload import (
+    COMPILING,
     ERROR,
     LOADING,
     NOTHING_MOVED,
@@ -148,7 +149,12 @@ class Loads(Queues):
         self.prefilling[request] = None
 
     def _ready(self, request: Request) -> bool:
-        """S45: whether a load under way has ended; then it is an ordinary candidate."""
+        """S45: whether a load under way has ended, or a grammar is compiled; then it is an ordinary candidate."""
+        if request.status == COMPILING:
+            if request.grammar > 1:
+                request.grammar -= 1
+                return False
+            request.status = WAITING
         if request.status != LOADING:
             return True
         if request not in self.arrived:
@@ -182,7 +188,7 @@ class Loads(Queues):
                 self.blocks.give_back()
         failed = self._failures(transfers.failed, flight)
         skipped = None if failed is None or (self.recomputes and failed.status == LOADING) else failed.id
-        delivered = self.back(returned, stop, skipped)
+        delivered = self.back(returned, stop, skipped, transfers.refused)
         if failed is not None and not self.recomputes:
             delivered.append((failed.id, (), ERROR))
             self._end(failed)
@@ -196,7 +202,7 @@ class Loads(Queues):
         for name in transfers.sent:
             self.far.sent(name)
             self._give(self.kept.pop(name))
-        self.propose(proposed)
+        self.propose(proposed, dict(transfers.valid))
         return delivered
 
     def _failures(self, failed: tuple[int, int] | None, flight: InFlight) -> Request | None:

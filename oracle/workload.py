@@ -215,6 +215,7 @@ class Submit:
     unknown: how many looks the connector cannot answer yet. again: they can be loaded once more after a preemption or a
     failed load. keeps: the blocks are kept after the end until they are sent.
     encoder: tokens of the encoder's input; with a cross-attention group.
+    grammar: structured output, whose grammar is compiled after so many looks less 1; 0: free text.
     """
 
     request: int
@@ -228,6 +229,7 @@ class Submit:
     again: bool = False
     keeps: bool = False
     encoder: int = 0
+    grammar: int = 0
 
 
 @frozen(kw_only=True)
@@ -239,6 +241,7 @@ class Step:
     overlap only. early: every output in flight comes back.
     loaded: (request, 0) whose load ends with this output, (request, j) if it failed from the j-th column on, the first
     is 1. sent: requests whose blocks are sent.
+    valid: (request with a grammar, drafts that it allows), absent all. refused: whose grammar refuses what was sampled.
     """
 
     accepted: tuple[tuple[int, int], ...] = ()
@@ -247,6 +250,8 @@ class Step:
     early: bool = False
     loaded: tuple[tuple[int, int], ...] = ()
     sent: tuple[int, ...] = ()
+    valid: tuple[tuple[int, int], ...] = ()
+    refused: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -301,12 +306,13 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
             raise SettingError("a request that keeps its blocks needs a KV connector")
         if not 0 <= operation.remote <= operation.prompt:
             raise SettingError(f"remote must be 0 to the prompt's {operation.prompt} tokens, got {operation.remote}")
-        if not 0 <= operation.unknown <= MOST:
-            raise SettingError(f"unknown must be 0 to {MOST} looks, got {operation.unknown}")
+        for name in ("unknown", "grammar"):
+            if not 0 <= getattr(operation, name) <= MOST:
+                raise SettingError(f"{name} must be 0 to {MOST} looks, got {getattr(operation, name)}")
     if isinstance(operation, Submit | Abort) and operation.request < 0:
         raise SettingError(f"request must be at least 0, got {operation.request}")
     if isinstance(operation, Step):
-        for name in ("accepted", "stops", "drafts", "loaded"):
+        for name in ("accepted", "stops", "drafts", "loaded", "valid"):
             for pair in getattr(operation, name):
                 if len(pair) != 2 or min(pair) < 0:
                     raise SettingError(f"{name} must be pairs of numbers of at least 0, got {list(pair)}")
@@ -315,7 +321,7 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
 # ------------------------------------------------------------------------------------------- what is observed
 
 #: the states of a request, as the tables name them
-WAITING, RUNNING, PREEMPTED, LOADING = "waiting", "running", "preempted", "loading"
+WAITING, RUNNING, PREEMPTED, LOADING, COMPILING = "waiting", "running", "preempted", "loading", "compiling"
 #: why a request ended
 STOPPED, LENGTH, ERROR = "stop", "length", "error"
 
@@ -425,14 +431,17 @@ Delivered = tuple[int, tuple[int, ...], str]
 
 @frozen
 class Transfers:
-    """What the worker's side of a connector reports with an output.
+    """What comes with an output beside tokens and drafts: from the worker's side of a connector, and from grammars.
 
     loaded, sent: requests. failed: (request, first column that did not load): one at most, or none.
+    valid: drafts that a request's grammar allows. refused: requests whose grammar refuses what was sampled.
     """
 
     loaded: tuple[int, ...] = ()
     sent: tuple[int, ...] = ()
     failed: tuple[int, int] | None = None
+    valid: tuple[tuple[int, int], ...] = ()
+    refused: tuple[int, ...] = ()
 
 
 NOTHING_MOVED = Transfers()

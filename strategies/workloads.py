@@ -64,7 +64,7 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching", "connector", "dcp", "encoder",
+    "caching", "connector", "dcp", "encoder", "grammar",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(
@@ -84,6 +84,8 @@ class Drawn:
     def __init__(self, reader: Reader) -> None:
         bits = reader.byte() | reader.byte() << 8 | reader.byte() << 16
         rare = reader.byte() | reader.byte() << 8 | reader.byte() << 16
+        late = reader.byte()
+        bits, rare = bits | (late & 15) << 24, rare | (late >> 4) << 24
         self.on = {
             name
             for place, name in enumerate(FEATURES)
@@ -210,8 +212,6 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     if not chunked:
         batched = max(batched, longest)
     groups = _groups(reader, drawn, drafts, depth, longest)
-    if "connector" in drawn:  # which has no states with caching on
-        groups = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
     if encoded:
         size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
         groups = (*[g for g in groups if not isinstance(g, Mamba)][:2], CrossAttention(block_size=size))
@@ -232,8 +232,11 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         "dcp_size": 2 if sharded else 1,
         "max_encoder_len": encoded,
     }
+    cached = _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)
+    if not cached:
+        more["groups"] = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
-    more |= _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)
+    more |= cached
     if "connector" in drawn:
         more |= _connected(reader)
     sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
@@ -320,6 +323,7 @@ class Operations:
             max_tokens=most,
             forks=self._forks() if self.setting.enable_caching else (),
             priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
+            grammar=(0, 1, 1, 3)[self.reader.byte() & 3] if "grammar" in self.drawn else 0,
             encoder=1 + self.reader.byte() % self.setting.max_encoder_len if self.setting.max_encoder_len else 0,
         )
         return self._connected(plain) if self.setting.kv_connector else plain
@@ -366,6 +370,10 @@ class Operations:
             stops = [(names[choice % len(names)], choice >> 6)]
         early = "early" in self.drawn and choice & 2 == 2
         plain = Step(accepted=tuple(accepted), stops=tuple(stops), drafts=tuple(drafts), early=early)
+        if "grammar" in self.drawn and names:
+            value = self.reader.byte()
+            allowed = [(n, value * (n + 2) % (self.drafts + 1)) for n in names if self.drafts and value & 1]
+            plain = evolve(plain, valid=tuple(allowed), refused=(names[value % len(names)],) if value > 246 else ())
         return self._moved(plain, names) if self.setting.kv_connector else plain
 
     def _moved(self, plain: Step, names: range) -> Step:

@@ -24,6 +24,7 @@ from oracle.remote import FarSide
 from oracle.trace import DONE, GRANTED, REFUSED, Call, Observation, Rows
 from oracle.workload import (
     ASK,
+    COMPILING,
     FREE,
     GIVE,
     LOADING,
@@ -81,14 +82,32 @@ def prepare() -> None:
         config.target_model(name)
 
 
-class NoGrammar:
-    """In place of the structured-output manager: no request here has a grammar, so everything is accepted."""
+class Grammars:
+    """In place of the structured-output manager: what a grammar accepts is the workload's affair."""
+
+    def __init__(self) -> None:
+        self.valid: dict[int, int] = {}
+        self.refused: tuple[int, ...] = ()
 
     def accept_tokens(self, request: Any, tokens: list[int]) -> bool:
-        return True
+        return not (request.use_structured_output and int(request.request_id) in self.refused)
 
     def validate_tokens(self, request: Any, tokens: list[int]) -> list[int]:
-        return tokens
+        return (
+            tokens[: self.valid.get(int(request.request_id), len(tokens))] if request.use_structured_output else tokens
+        )
+
+
+class Compiling:
+    """A request's grammar, which is there after some looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def grammar(self) -> Any:
+        self.looks -= 1
+        return None if self.looks > 0 else self
 
 
 @cache
@@ -178,16 +197,17 @@ class Scheduler:
     def __init__(self, setting: SchedulerSetting, scheduler_class: Any = None) -> None:
         vllm = modules()
         found = scheduler_class or (vllm.overlapping if setting.in_flight_depth > 1 else vllm.scheduler)
-        self.config = engine_config(setting)
+        self.config, self.grammars = engine_config(setting), Grammars()
         self.scheduler = found(
             self.config,
             compat.build_config(setting),
-            NoGrammar(),
+            self.grammars,
             block_size=setting.scheduler_block_size,
             hash_block_size=setting.hash_size,
         )
         if setting.max_encoder_len:
             self._encoder(setting)
+        self.overlaps = setting.in_flight_depth > 1
         self.proposes = setting.num_speculative_tokens > 0 and setting.in_flight_depth == 1
         self.steps: list[tuple[Any, dict[int, bool]]] = []
         self.events: list[Event] = []
@@ -198,6 +218,7 @@ class Scheduler:
         status = vllm.status
         self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
         self.words[status.WAITING_FOR_REMOTE_KVS] = LOADING
+        self.words[status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR] = COMPILING
 
     def _encoder(self, setting: SchedulerSetting) -> None:
         """What the constructor takes from the model class of an encoder-decoder, which no small folder has.
@@ -359,18 +380,20 @@ class Scheduler:
         self.far.submitted(operation)
         if content is not None:
             self.contents[operation.request] = content
-        self.scheduler.add_request(
-            modules().request(
-                str(operation.request),
-                [TOKEN] * operation.prompt if content is None else content.tokens[: operation.prompt],
-                _sampling(operation.max_tokens),
-                None,
-                arrival_time=float(arrival),
-                priority=operation.priority,
-                block_hasher=self.hasher,
-                mm_features=_features(operation),
-            )
+        request = modules().request(
+            str(operation.request),
+            [TOKEN] * operation.prompt if content is None else content.tokens[: operation.prompt],
+            _sampling(operation.max_tokens),
+            None,
+            arrival_time=float(arrival),
+            priority=operation.priority,
+            block_hasher=self.hasher,
+            mm_features=_features(operation),
         )
+        if operation.grammar:
+            request.structured_output_request = Compiling(operation.grammar)
+            request.status = self.watched.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        self.scheduler.add_request(request)
 
     def schedule(self) -> Planned:
         self.events = []
@@ -406,6 +429,10 @@ class Scheduler:
             sampled_token_ids=[list(returned.get(int(name), ())) for name in names],
             kv_connector_output=self._reported(transfers),
         )
+        self.grammars.valid, self.grammars.refused = dict(transfers.valid), transfers.refused
+        if self.overlaps and out.has_structured_output_requests:  # the real drafts take the place of the placeholders
+            drafted = {name: [TOKEN] * len(drafts) for name, drafts in out.scheduled_spec_decode_tokens.items()}
+            self.scheduler.update_draft_token_ids_in_output(vllm.drafts([*drafted], [*drafted.values()]), out)
         results = self.scheduler.update_from_output(out, runner)
         for name in transfers.loaded:
             self.far.arrived(name, transfers.failed is not None and transfers.failed[0] == name)
@@ -418,7 +445,7 @@ class Scheduler:
 
     def _reported(self, transfers: Transfers) -> Any:
         """What the worker's side of the connector says; in the order given, which is any to a real one."""
-        if transfers == NOTHING_MOVED:
+        if not (transfers.loaded or transfers.sent or transfers.failed):
             return None
         said: dict[str, Any] = {
             "finished_recving": [str(name) for name in transfers.loaded],

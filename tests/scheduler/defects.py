@@ -332,6 +332,19 @@ DEFECTS = (
         "num_encoder_tokens=0,\n                    full",
         "A39",
     ),
+    Defect(
+        "drafts that a grammar refuses are kept",
+        "            request.spec_token_ids = self.structured_output_manager.validate_tokens(\n"
+        "                request, spec_token_ids\n            )",
+        "            request.spec_token_ids = spec_token_ids",
+        "S20",
+    ),
+    Defect(
+        "who waits for a grammar runs",
+        "if not struct_output_req or struct_output_req.grammar is None:\n                return False",
+        "if not struct_output_req or struct_output_req.grammar is None:\n                pass",
+        "S8",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 
