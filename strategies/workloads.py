@@ -135,6 +135,20 @@ def _groups(reader: Reader, drawn: Drawn, drafts: int, depth: int, longest: int)
     return tuple(groups)
 
 
+def _prefilled_again(groups: tuple[Group, ...], ahead: int) -> tuple[Group, ...]:
+    """A drafter of several modules prefills again, and its window begins there; chunked or R-SWA layers it has none."""
+    if ahead < 2:
+        return groups
+    return tuple(
+        evolve(group, extra_retained_tokens=ahead - 1)
+        if isinstance(group, SlidingWindow)
+        else FullAttention(block_size=group.block_size)
+        if isinstance(group, ChunkedLocal | RSWA)
+        else group
+        for group in groups
+    )
+
+
 def _resized(group: Group, size: int) -> Group:
     if isinstance(group, ChunkedLocal):
         return evolve(group, block_size=size, chunk=group.chunk // group.block_size * size)
@@ -211,7 +225,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     chunked = "unchunked" not in drawn
     if not chunked:
         batched = max(batched, longest)
-    groups = _groups(reader, drawn, drafts, depth, longest)
+    groups = _prefilled_again(_groups(reader, drawn, drafts, depth, longest), row.prefill_lookahead.of(drafts))
     if encoded:
         size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
         groups = (*[g for g in groups if not isinstance(g, Mamba)][:2], CrossAttention(block_size=size))
