@@ -175,8 +175,10 @@ def within(group: Group, choices: Choices) -> Group:
     return evolve(group, dcp_sharded=choices.sharded != "full" or full)
 
 
-def may_shard(groups: tuple[Group, ...], choices: Choices) -> bool:
-    """Whether a release takes these groups with DCP."""
+def may_shard(groups: tuple[Group, ...], choices: Choices, limited: bool = False) -> bool:
+    """Whether a release takes these groups with DCP; limited: another one shards the same ones."""
+    if limited and choices.sharded == "all" and not all(g.positional or isinstance(g, Mamba) for g in groups):
+        return False
     return choices.sharded != "one" or (len(groups) == 1 and not isinstance(groups[0], Mamba))
 
 
@@ -203,14 +205,8 @@ def read_setting(
     )
     cross = any(isinstance(group, CrossAttention) for group in groups)
     encoder = 1 + reader.below(20)
-    sharded = "sharded" in features and may_shard(groups, choices)
+    sharded = "sharded" in features and may_shard(groups, choices, limits is not None)
     dcp = 2 if sharded and not any(g.recycles and g.dcp_sharded for g in groups) else 1
-    if (
-        limits is not None
-        and choices.sharded == "all"
-        and not all(g.positional or isinstance(g, Mamba) for g in groups)
-    ):
-        dcp = 1  # the release may not shard what the other one always does
     limit = None if "unset_cap" in features and reader.below(3) == 0 else depth * batched
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
     retention = (None, 0)[reader.below(2)]

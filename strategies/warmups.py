@@ -159,7 +159,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         for _ in range(GROUP_COUNTS[reader.below(8)])
     )
     encoder = 1 + reader.below(250)
-    sharded = "sharded" in features and may_shard(groups, choices)
+    sharded = "sharded" in features and may_shard(groups, choices, limits is not None)
     sharded = sharded and not any(group.recycles and group.dcp_sharded for group in groups)
     seats = SEATS[reader.below(len(SEATS))]
     least = max(seats, drafts + 2)
