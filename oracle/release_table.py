@@ -210,8 +210,8 @@ _CACHING: tuple[Rule, ...] = (
         ("items_resume", False),
     ),
     Rule("items of a hash that goes on", "all", "0.31.0", None, "P1", "in code", ("items_resume", True)),
-    Rule("adapter in a hash", "its name", "0.20.2", "0.30.0", "P1", "in code", ("adapter_paths", False)),
-    Rule("adapter in a hash", "its name and path", "0.31.0", None, "P1", "in code", ("adapter_paths", True)),
+    Rule("adapter in a hash", "its name", "0.20.2", "0.30.0", "P1", "#30931", ("adapter_paths", False)),
+    Rule("adapter in a hash", "its name and path", "0.31.0", None, "P1", "#30931", ("adapter_paths", True)),
     Rule(
         "blocks counted for a state",
         "the most that a call can take",
