@@ -55,10 +55,12 @@ def stuck_again_by(setting: SchedulerSetting) -> str:
 def alone_by(setting: SchedulerSetting) -> str:
     """What start-up sizing leaves out, where a pool of just that size does not hold one request alone; or empty.
 
-    A step in flight keeps its Mamba states beside the next one's; the drafter's lookahead lies past a window's cap.
+    A step in flight keeps its Mamba states and checkpoints beside the next one's; the drafter's lookahead lies past a
+    window's cap.
     """
     spare = setting.num_blocks - 1 - blocks_for_one(setting)
-    aligned = sum(isinstance(group, Mamba) and group.mode == "align" for group in setting.groups)
+    states = [group for group in setting.groups if isinstance(group, Mamba) and group.mode == "align"]
+    aligned = sum(1 + group.checkpoint_blocks for group in states)
     if setting.in_flight_depth > 1 and spare < aligned:
         return "states in flight"
     ahead = setting.facts.lookahead
