@@ -214,6 +214,8 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         drafts = _drafts(row, wanted)
     depth = 2 if "overlap" in drawn and row.overlaps else 1
     longest = 9 + reader.below(48)
+    if "connector" in drawn and "overlap" in drawn:  # who ends while a step of it is in flight keeps its blocks back
+        drawn.on |= {"abort", "stops"}
     encoded = 1 + reader.below(24) if "encoder" in drawn else 0
     if encoded:
         drawn.on -= {"caching", "connector", "threshold", "dcp"}
