@@ -7,6 +7,8 @@ part of the difference's fingerprint. A decision that no suspect covers keeps it
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
 from oracle.groups import ceil_div
@@ -21,7 +23,7 @@ def _dead_columns(rule: Positional, work: Work, row: list[int]) -> int:
     columns = ceil_div(min(work.tokens, rule.max_model_len), rule.size)
     dead = rule.dead_columns(work.start)
     suspected = max(0, min(columns, rule.cap) - max(dead, len(row)))
-    return rule.gate(work, row) - suspected
+    return rule.gate(evolve(work, first=not row), row) - suspected
 
 
 def _adopted_state(rule: Positional, work: Work, row: list[int]) -> int:
@@ -65,7 +67,7 @@ def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | N
     for name, too_little in _GATE if allocator.refused_by == "gate" else _TEST:
         kinds = set()
         total = 0
-        for rule, row in zip(allocator.rules, before, strict=True):
+        for rule, row in zip(allocator.rules, allocator.counted_rows(call, before), strict=True):
             missing = too_little(rule, work, list(row))
             total += missing
             if missing > 0:

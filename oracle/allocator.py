@@ -202,5 +202,10 @@ class Allocator:
 
     def gate_reasons(self, call: Call, held: Rows) -> list[Breakdown]:
         """Per group, what the gate counts."""
-        work = work_of(call, not any(held), self.setting.max_model_len)
-        return [rule.gate_terms(work, list(row)) for rule, row in zip(self.rules, held, strict=True)]
+        counted = self.counted_rows(call, held)
+        work = work_of(call, not any(counted), self.setting.max_model_len)
+        return [rule.gate_terms(work, list(row)) for rule, row in zip(self.rules, counted, strict=True)]
+
+    def counted_rows(self, call: Call, held: Rows) -> Rows:
+        """The rows that a decision about the call reckons with: those before the call."""
+        return held

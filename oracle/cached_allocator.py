@@ -158,6 +158,10 @@ class CachingAllocator(Allocator):
             self._publish(call, min(work.start + call.new, call.tokens), call.computed - call.local)
         return Observation(GRANTED, tuple(new), tuple(map(tuple, rows)), pool.free)
 
+    def counted_rows(self, call: Call, held: Rows) -> Rows:
+        """Before a first call, what its lookup found."""
+        return held if any(held) or not call.local else self.found[call.request].rows
+
     def _too_early(self, hits: Rows) -> bool:
         """P39: the state that the hit begins with is made, or copied, by this very step."""
         for row, state in zip(hits, self.states, strict=True):

@@ -10,7 +10,7 @@ from attrs import evolve
 from harness.findings import Declared, load
 from harness.replay import Options, run_trace
 from harness.targets.cached import CachingManager
-from oracle.groups import Mamba
+from oracle.groups import Mamba, SlidingWindow
 from oracle.setting import Setting
 from oracle.trace import Difference, Extend, NewStep, Release, Settle, Trace
 
@@ -26,6 +26,21 @@ AHEAD = Trace(
         num_prefill_lookahead_tokens=3,
     ),
     operations=(Extend(request=0, new=2, prompt=2), Extend(request=0, new=0)),
+)
+#: a hit of two columns, the first null: the window does not need it. Peak 3, one block is held: 2 more, 1 is free. The
+#: release takes both columns off the cap: 1
+HIT = Trace(
+    setting=Setting(
+        groups=(SlidingWindow(block_size=2, window=3, extra_retained_tokens=1),),
+        num_blocks=4,
+        max_model_len=21,
+        max_in_flight_tokens=1,
+        enable_caching=True,
+    ),
+    operations=(
+        Extend(request=0, new=4, prompt=4),
+        Extend(request=1, new=0, prompt=7, full_sequence_must_fit=True),
+    ),
 )
 
 
@@ -49,7 +64,12 @@ class Raises(CachingManager):
 
 
 @pytest.mark.parametrize(
-    ("trace", "name"), [(FORGOTTEN, "refusal-forgets-the-checkpoint"), (AHEAD, "state-named-behind-its-chunk")]
+    ("trace", "name"),
+    [
+        (FORGOTTEN, "refusal-forgets-the-checkpoint"),
+        (AHEAD, "state-named-behind-its-chunk"),
+        (HIT, "gate-pays-twice-for-dead-columns"),
+    ],
 )
 def test_the_release_shows_it(trace: Trace, name: str) -> None:
     """By its own cause."""
