@@ -506,6 +506,9 @@ class Bare(Scheduler):
 
     def _spy(self) -> None:
         self.queue = self.scheduler.kv_cache_manager.block_pool.free_block_queue
+        self.watched = modules().status
+        if self.scheduler.connector is not None:
+            self.scheduler.connector.far, self.scheduler.connector.tell = self.far, lambda *told: None
 
     def schedule(self) -> Any:
         self.steps.append((self.scheduler.schedule(), {}))
