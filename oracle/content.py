@@ -125,7 +125,8 @@ class Prefixes:
             tokens.append(token)
             path.append(nodes.setdefault((path[-1], token, item), len(nodes) + 1))
             if len(content.named) < len(path):
-                content.named.append(self._node(content.named[-1], token, _CHAINED - path[-1]))
+                same = content.named[-1] == path[-2]  # the new token is the one that was discarded
+                content.named.append(path[-1] if same else self._node(content.named[-1], token, _CHAINED - path[-1]))
 
     def put(self, content: Content, position: int, token: int) -> None:
         """Make the content say `token` at a position that it has not reached yet, whatever the rule is."""
