@@ -42,6 +42,8 @@ class CachingMemory(Memory):
         self.unwritten: dict[int, int] = {}
         #: blocks that were filled by a copy of what its own step was still to write
         self.early: set[int] = set()
+        #: blocks of diverged hits that nobody filled (P26)
+        self.lacking: set[int] = set()
         #: blocks with the state at the start of a chunk that went past the next border without stopping there
         self.passed: set[int] = set()
 
@@ -61,6 +63,7 @@ class CachingMemory(Memory):
             contents.tags = (LOADED if call.external else COMPUTED) | (HIT if call.local else COMPUTED)
             if request.diverged:
                 contents.tags |= DIVERGED
+                self._note_lacking(contents, call.local, rows)
             if call.local:
                 self._take_over(contents, call.local, rows)
         if step is None:
@@ -68,6 +71,14 @@ class CachingMemory(Memory):
             return
         if call.in_flight == 0:
             contents.done = call.computed + call.external
+
+    def _note_lacking(self, contents: Contents, local: int, rows: Rows) -> None:
+        """Which blocks before a diverged hit's end hold something else: nobody brings it, and names will say so."""
+        for group, _, _ in self.positional:
+            size, pages = self.sizes[group], self.pages[group]
+            for column, block in enumerate(rows[group][: local // size]):
+                if block and pages.get(block) != contents.truth[column * size : (column + 1) * size]:
+                    self.lacking.add(block)
 
     def launched(self, batch: Batch, copies: Pairs) -> None:
         """A step begins to run."""
@@ -124,6 +135,8 @@ class CachingMemory(Memory):
     def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
         if self.unwritten.keys() & set(step.rows[group]):
             contents.tags = contents.tags | DROPPED
+        if self.lacking.intersection(step.rows[group]):
+            contents.tags = contents.tags | DIVERGED
         if self.early.intersection(step.rows[group]):
             contents.tags = contents.tags | EARLY
         if what == "state" and self.passed.intersection(step.rows[group]):

@@ -195,7 +195,7 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
     }
     if choices.hash_lookahead and not use_eagle and "ahead" in features and "connector" not in features:
         more["num_hash_lookahead_tokens"] = more["num_prefill_lookahead_tokens"] = min(1 + ahead % 3, whole)
-    if area == "chunked":  # no drafter that prefills again has such layers
+    if area in ("chunked", "rswa"):  # no drafter that prefills again has such layers: nothing is retained for it
         more |= {name: min(1, more[name]) for name in more if name.endswith("lookahead_tokens")}
     again = int(more["num_prefill_lookahead_tokens"])
     if again > 1:  # the drafter prefills again, and reads its window from there
