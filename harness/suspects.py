@@ -11,7 +11,6 @@ from attrs import evolve
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
-from oracle.cached_allocator import CachingAllocator
 from oracle.groups import ceil_div
 from oracle.reservation import Positional, Work, work_of
 from oracle.trace import Call, Rows
@@ -65,8 +64,6 @@ NAMES = frozenset(name for name, _ in (*_GATE, *_TEST)) | {"behind nulls"}
 def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | None:
     """Name and kinds of the suspect that explains why the target went on where the oracle refused; None without one."""
     work = work_of(call, not any(before), allocator.setting.max_model_len)
-    if work.first and call.local and isinstance(allocator, CachingAllocator):
-        before = allocator.found[call.request].rows  # what the row would begin with
     for name, too_little in _GATE if allocator.refused_by == "gate" else _TEST:
         kinds = set()
         total = 0
