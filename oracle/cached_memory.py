@@ -74,7 +74,7 @@ class CachingMemory(Memory):
 
     def _note_lacking(self, contents: Contents, local: int, rows: Rows) -> None:
         """Which blocks before a diverged hit's end hold something else: nobody brings it, and names will say so."""
-        for group, _, _ in self.positional:
+        for group in self.positional:
             size, pages = self.sizes[group], self.pages[group]
             for column, block in enumerate(rows[group][: local // size]):
                 if block and pages.get(block) != contents.truth[column * size : (column + 1) * size]:
