@@ -304,8 +304,10 @@ class Run:
         there = known.prompt + known.out
         if stop >= 0:
             self.prefixes.put(content, there + stop, STOP)
-        gone = name not in self.laws.live  # nothing of it is delivered, but what is in flight goes on from it
-        self.prefixes.grow(content, there + count * (self.depth if gone else 1))
+        # nothing of a request that has stopped is delivered, but what is in flight goes on from all it sampled
+        gone = name not in self.laws.live
+        most = self.depth * (1 + self.setting.num_speculative_tokens)
+        self.prefixes.grow(content, there + (most if gone else count))
         return content.tokens[there : there + count]
 
     def _follow(self) -> None:

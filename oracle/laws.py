@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from oracle.groups import CircularBuffer, CrossAttention, Mamba, ceil_div
+from oracle.groups import CircularBuffer, CrossAttention, Mamba, Sink, ceil_div
 from oracle.memory import Violation
 from oracle.setting import Setting
 from oracle.trace import GRANTED, REFUSED, Audit, Call, Observation, Rows
@@ -42,7 +42,8 @@ class Laws:
     def __init__(self, setting: Setting, report: Callable[[Violation], None]) -> None:
         self.setting = setting
         self.report = report
-        self.usable = setting.num_blocks - 1
+        sinks = [group.sink_len // group.block_size for group in setting.groups if isinstance(group, Sink)]
+        self.usable = setting.num_blocks - 1 - sum(sinks)  # a sink's blocks are set aside at the start (A49)
         self.blocks = frozenset(range(1, setting.num_blocks))
         #: requests with a row, and blocks popped but not given back
         self.holding: set[int] = set()
@@ -135,6 +136,6 @@ class Laws:
             twice = sorted({block for block in ids if ids.count(block) > 1})
             self._broken(index, "A2", "owner", f"blocks {twice} have two owners, or are held and free")
         elif not owned <= self.blocks:
-            self._broken(index, "A1", "owner", f"ids {min(ids)}..{max(ids)} in a pool of 1..{self.usable}")
+            self._broken(index, "A1", "owner", f"ids {min(ids)}..{max(ids)} in a pool of 1..{len(self.blocks)}")
         elif count != self.usable:
             self._broken(index, "A2", "conservation", f"{count} blocks are held, free or popped, of {self.usable}")

@@ -6,6 +6,7 @@ A function changes one allocator that was just built. The docstring names the ru
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from attrs import evolve
 
@@ -47,8 +48,13 @@ def _classes(target: CachingAllocator) -> list[SpecClass]:
 @edited
 def newest_copy(target: CachingAllocator) -> None:
     """P10: a lookup takes the newest copy."""
-    pool = target.pool
-    pool.oldest = lambda name: [*pool.copies.get(name, (0,))][-1]  # type: ignore[method-assign]
+    for one in _classes(target):
+        one.copies = partial(_newest, one)  # type: ignore[method-assign]
+
+
+def _newest(one: SpecClass, node: int) -> list[int] | None:
+    resident = [one.pool.copies.get((group, node)) for group in one.groups]
+    return [[*copies][-1] for copies in resident if copies] if all(resident) else None
 
 
 @edited

@@ -22,7 +22,7 @@ from harness.workload_passes import run_in_passes
 from harness.workload_run import Canary, run_shard
 from harness.workload_table import text
 from harness.workloads import run_workload
-from oracle.groups import FullAttention, Mamba
+from oracle.groups import FullAttention, Mamba, SlidingWindow
 from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
 from strategies.workloads import decode, draw
 
@@ -224,3 +224,37 @@ def test_script_of_a_cached_workload_shows_the_defect_with_vllm_alone(tmp_path: 
     done = subprocess.run([sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert (1, "the defect is there") == (done.returncode, done.stdout.splitlines()[-1])
+
+
+def test_a_stop_in_a_step_that_accepted_more() -> None:
+    """Depth 2: the first step samples a stop and 4 tokens more; the one in flight goes on behind all 5, for nobody."""
+    stopped = SchedulerTrace(
+        setting=SchedulerSetting(
+            groups=(
+                Mamba(block_size=12, speculative_blocks=5, checkpoint_blocks=1, checkpoint_alignment=2),
+                SlidingWindow(block_size=12, window=5),
+            ),
+            num_blocks=22,
+            max_model_len=43,
+            max_num_batched_tokens=66,
+            max_num_seqs=3,
+            in_flight_depth=2,
+            method="eagle",
+            num_speculative_tokens=5,
+            enable_caching=True,
+            hash_block_size=3,
+            prefix_cache_retention_interval=24,
+            num_hash_lookahead_tokens=1,
+            num_prefill_lookahead_tokens=1,
+        ),
+        operations=(
+            Submit(request=0, prompt=4, max_tokens=42, forks=(9,)),
+            Step(),
+            Submit(request=2, prompt=21, max_tokens=42),
+            Step(accepted=((0, 5), (2, 2))),
+            Step(accepted=((0, 4), (2, 3)), stops=((0, 0),)),
+            Step(accepted=((0, 1), (2, 2))),
+        ),
+    )
+
+    assert () == tuple(run_workload(stopped, Scheduler, WorkloadOptions()).differences)
