@@ -13,7 +13,7 @@ from attrs import evolve, fields
 from harness.cached_compare import show_hit
 from harness.compare import observations
 from harness.workload_outcome import Differences, Over
-from harness.workload_suspects import UNSHARDED, cut_by
+from harness.workload_suspects import UNSHARDED, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.lookup import SUSPECTS
@@ -190,7 +190,10 @@ class Predicted:
                     sign = "more" if theirs > ours else "less"
                 shown = "nothing" if asked is None else _show(asked)
                 why = str(self.scheduler.reason(call)) if attribute.name == "new" else ""
-                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, self._cut(asked), why)
+                tags = self._cut(asked)
+                if attribute.name == "reserved_blocks":
+                    tags = reserved_by(self.scheduler, self.allocator, ours - theirs)
+                self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, tags, why)
 
     def _looked(self, request: Request) -> tuple[int, int]:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""
@@ -345,6 +348,7 @@ def _show(call: Call) -> str:
     """An ask in a line."""
     flags = [word for word in ("full_sequence_must_fit", "has_scheduled_reqs") if getattr(call, word)]
     more = f", external {call.external}" if call.external else ""
+    more += f", leaves {call.reserved_blocks} free" if call.reserved_blocks else ""
     return (
         f"request {call.request} asks for {call.new} behind {call.computed} of {call.tokens}, lookahead "
         f"{call.lookahead}{more}{''.join(', ' + flag for flag in flags)}"

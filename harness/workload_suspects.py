@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from oracle.align import AlignRows
+from oracle.allocator import Allocator
 from oracle.groups import Mamba, ceil_div
 from oracle.laws import blocks_for_one
 from oracle.scheduler import Scheduler
@@ -76,6 +78,17 @@ def cut_by(setting: SchedulerSetting, prediction: Scheduler, name: int, new: int
         return ()
     smallest = evolve(prediction.chunks, size=min(sizes))
     return ("smallest block",) if prediction.cut_by(smallest, name) == new else ()
+
+
+def reserved_by(prediction: Scheduler, allocator: Allocator, missing: int) -> tuple[str, ...]:
+    """S44: a Mamba row that drafts made longer than what is known counts below zero for those who started earlier."""
+    surplus = 0
+    for request in prediction.prefilling:
+        for rule, row in zip(allocator.rules, allocator.rows.get(request.id, ()), strict=False):
+            if isinstance(rule, AlignRows):
+                known = ceil_div(min(request.n, allocator.max_model_len), rule.size)
+                surplus += max(0, len(row) - known - rule.scratch)
+    return ("longer row",) if surplus == missing else ()
 
 
 def reserve_of_a_load(setting: SchedulerSetting) -> int:

@@ -22,7 +22,7 @@ from harness.workload_passes import run_in_passes
 from harness.workload_run import Canary, run_shard
 from harness.workload_table import text
 from harness.workloads import run_workload
-from oracle.groups import FullAttention, Mamba, SlidingWindow
+from oracle.groups import RSWA, FullAttention, Mamba, SlidingWindow
 from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
 from strategies.workloads import decode, draw
 
@@ -258,3 +258,38 @@ def test_a_stop_in_a_step_that_accepted_more() -> None:
     )
 
     assert () == tuple(run_workload(stopped, Scheduler, WorkloadOptions()).differences)
+
+
+def test_a_longer_row_lowers_what_a_load_leaves_free() -> None:
+    """Request 3, 2 + 1 tokens known, drafts behind: 6 columns where 1 + 4 are needed, so S44 counts one block less."""
+    loads = SchedulerTrace(
+        setting=SchedulerSetting(
+            groups=(Mamba(block_size=6, speculative_blocks=4), RSWA(block_size=6, window=2)),
+            num_blocks=17,
+            max_model_len=19,
+            max_num_batched_tokens=10,
+            max_num_seqs=2,
+            method="eagle",
+            num_speculative_tokens=4,
+            kv_connector=True,
+            policy="priority",
+        ),
+        operations=(
+            Submit(request=0, prompt=9, max_tokens=7),
+            Step(),
+            Step(),
+            Submit(request=1, prompt=3, max_tokens=14),
+            Submit(request=2, prompt=2, max_tokens=1, priority=1, remote=1),
+            Step(accepted=((0, 1),)),
+            Step(accepted=((0, 1),)),
+            Step(),
+            Submit(request=3, prompt=2, max_tokens=2, remote=2, again=True),
+            Step(accepted=((1, 3),), loaded=((3, 0),)),
+            Step(accepted=((1, 4),)),
+            Step(accepted=((1, 1),)),
+        ),
+    )
+    (difference,) = run_workload(loads, Scheduler, WorkloadOptions()).differences
+    finding = Declared(load(), "0.33.0").explain(difference)
+
+    assert ("S44", "align-count-below-zero") == (difference.rule, finding and finding.name)
