@@ -55,9 +55,10 @@ def source_of(file: str) -> str:
 
 
 class Functions:
-    """The functions of some files, as they are in memory. Build it before `gc.freeze()`, which hides them."""
+    """The functions of some files, as they are in memory: also those that an earlier `gc.freeze()` has hidden."""
 
     def __init__(self, files: Iterable[str]) -> None:
+        gc.unfreeze()
         paths = {path_of(file) for file in files}
         self.of: dict[Key, list[FunctionType]] = defaultdict(list)
         for thing in gc.get_objects():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from harness import score, score_page
@@ -63,9 +65,7 @@ def test_it_is_small_and_quick(scored):
 
 def test_a_planted_mutant_is_met_wherever_the_function_was_imported(vllm):
     """`BlockPool.get_num_free_blocks` of every pool that is there."""
-    import gc
-
-    gc.unfreeze()
+    gc.freeze()
     functions = mutated.Functions([POOL])
     mutant = by_name("return: return self.free_block_queue.num_free_blocks")
     ((function, code),) = functions.changed(mutant)
