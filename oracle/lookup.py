@@ -230,7 +230,7 @@ class Finder:
         if self.within:
             known = min(known, query.bound)
         if query.apart and self.may_diverge:
-            apart = self._apart(nodes, known, query.bound, probes)
+            apart = self._apart(nodes, known, query.bound, probes, suspect)
             if apart is not None:
                 return apart
         candidate, longest = query.bound, 0
@@ -273,13 +273,16 @@ class Finder:
         junction = longest if longest > candidate and self.count > 1 else 0
         return Hit(candidate, junction, tuple(map(tuple, rows)))
 
-    def _apart(self, nodes: list[int], known: int, bound: int, probes: list[Probe] | None) -> Hit | None:
+    def _apart(self, nodes: list[int], known: int, bound: int, probes: list[Probe] | None, suspect: str) -> Hit | None:
         """P26: what full attention has by itself; None if another class has more, so that they must agree."""
         rows: list[list[int]] = [[] for _ in range(self.count)]
         hits = []
         for one in self.classes:
             limit = min(bound + one.margin, known) if one.drops and one.margin else bound
-            hit, found, why = one.find(nodes, limit, one.drops and not one.state)
+            if suspect == ALIGNED_FIRST and isinstance(one.kind, SlidingWindow) and one.drops:
+                (hit, found), why = one.aligned_first(nodes, limit, one.kind), suspect
+            else:
+                hit, found, why = one.find(nodes, limit, one.drops and not one.state)
             if probes is not None:
                 probes.append(Probe(one.groups, limit, one.drops, hit, f"{why}, by itself"))
             hits.append(hit)
