@@ -51,7 +51,8 @@ def _warmup() -> FindingLevel:
 
 def _scheduler() -> FindingLevel:
     from harness import workload_findings
-    from harness.targets.scheduler import Scheduler, prepare
+    from harness.targets.engine import prepare
+    from harness.targets.scheduler import Scheduler
 
     prepare()
     return FindingLevel(

@@ -204,7 +204,7 @@ def build(names: tuple[str, ...], steps: int, seed: int, release: str | None, de
 
 def _build(name: str, steps: int, release: str | None, declared: Declared) -> Level:
     from harness import warmup_parties
-    from harness.targets import scheduler, warmup
+    from harness.targets import engine, scheduler, warmup
     from harness.targets.loader import load_target
 
     if name in (MANAGER, CACHING):
@@ -212,7 +212,7 @@ def _build(name: str, steps: int, release: str | None, declared: Declared) -> Le
     if name in (WARMUP, KERNELS):
         options = warmup_parties.options("all" if name == KERNELS else "none", declared)
         return WarmupLevel(name, warmup.Warmup, options, max(1, steps // STEPS_A_WARMUP))
-    scheduler.prepare()
+    engine.prepare()
     if name == SCHEDULER:
         return SchedulerLevel(scheduler.Scheduler, WorkloadOptions(declared=declared), max(1, steps // STEPS_A_PLAN))
     from harness.rules_grid import ALL_DRAFTS

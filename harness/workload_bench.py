@@ -13,7 +13,8 @@ from typing import Any
 
 from harness.findings import Declared, load
 from harness.targets.compat import installed_release
-from harness.targets.scheduler import Bare, Scheduler, prepare
+from harness.targets.engine import prepare
+from harness.targets.scheduler import Bare, Scheduler
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import run_shard
 from harness.workloads import run_workload

@@ -80,7 +80,8 @@ def _workload(trace: SchedulerTrace, release: str | None, declared: Declared) ->
             "a workload is shown as the real scheduler ran it, and vLLM is not installed; install the extra: "
             "pip install 'slotcheck[vllm]'"
         )
-    from harness.targets.scheduler import Scheduler, prepare
+    from harness.targets.engine import prepare
+    from harness.targets.scheduler import Scheduler
     from harness.workload_report import setting_lines
 
     prepare()

@@ -50,7 +50,8 @@ def load_scheduler(spec: str | None) -> MakeScheduler:
     A subclass of `Scheduler` gets the methods of `AsyncScheduler` in front of its own where steps overlap; one of
     `AsyncScheduler` is run where they do, and upstream's scheduler elsewhere. TargetError when it cannot be loaded.
     """
-    from harness.targets.scheduler import Scheduler, modules, prepare
+    from harness.targets.engine import modules, prepare
+    from harness.targets.scheduler import Scheduler
 
     prepare()
     if spec is None:

@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from harness.targets import compat
-from harness.targets.scheduler import engine_config, modules
+from harness.targets.engine import engine_config, modules
 from oracle.workload import SchedulerSetting
 
 #: tokens that are answered; the models of `config` know 128

@@ -1,25 +1,17 @@
 """The real `Scheduler` behind the SchedulerTarget protocol, on a CPU and without weights.
 
-The engine's configuration comes from the release's own constructors, on the model folders of `targets.config`. A spy
-sits on the scheduler's `KVCacheManager`: each ask is kept as a `Call` with its answer, each return of blocks as an
-event. What the model would have sampled is given by the workload.
+It is built by `targets.engine`. A spy sits on the scheduler's `KVCacheManager`: each ask is kept as a `Call` with its
+answer, each return of blocks as an event. What the model would have sampled is given by the workload.
 """
 
 from __future__ import annotations
 
-import copy
-import importlib
-import logging
-from functools import cache
 from operator import attrgetter
-from types import SimpleNamespace
 from typing import Any
 
-from harness.targets import compat, config, connector
-from oracle.budget import Case
+from harness.targets import compat
+from harness.targets.engine import Compiling, Grammars, engine_config, features, modules, sampling
 from oracle.content import Content
-from oracle.groups import Mamba
-from oracle.methods import METHODS
 from oracle.remote import FarSide
 from oracle.trace import DONE, GRANTED, REFUSED, Call, Observation, Rows
 from oracle.workload import (
@@ -34,7 +26,6 @@ from oracle.workload import (
     POP,
     PREEMPTED,
     RUNNING,
-    STOP,
     TRIM,
     WAITING,
     Delivered,
@@ -51,144 +42,6 @@ BLOCK_ID = attrgetter("block_id")
 #: a token that stops nobody
 TOKEN = 2
 NO_ROWS: Rows = ()
-
-
-@cache
-def modules() -> SimpleNamespace:
-    """What of vLLM is used here, imported once; TargetError when it is missing."""
-    settings = config.import_config()
-    load = importlib.import_module
-    logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)  # failed loads are asked for
-    return SimpleNamespace(
-        config=settings,
-        scheduler=load("vllm.v1.core.sched.scheduler").Scheduler,
-        overlapping=load("vllm.v1.core.sched.async_scheduler").AsyncScheduler,
-        request=load("vllm.v1.request").Request,
-        status=load("vllm.v1.request").RequestStatus,
-        sampling=load("vllm.sampling_params").SamplingParams,
-        output=load("vllm.v1.outputs").ModelRunnerOutput,
-        drafts=load("vllm.v1.outputs").DraftTokenIds,
-        inputs=load("vllm.multimodal.inputs"),
-        encoder_cache=load("vllm.v1.core.encoder_cache_manager").EncoderDecoderCacheManager,
-        transfers=load("vllm.v1.outputs").KVConnectorOutput,
-        pause=load("vllm.v1.core.sched.interface").PauseState,
-    )
-
-
-def prepare() -> None:
-    """Import vLLM and inspect the model classes (cached on disk by vLLM), before anything is forked."""
-    modules()
-    for name in sorted({name for name, _ in METHODS} - {"diffusion"}):
-        config.target_model(name)
-
-
-class Grammars:
-    """In place of the structured-output manager: what a grammar accepts is the workload's affair."""
-
-    def __init__(self) -> None:
-        self.valid: dict[int, int] = {}
-        self.refused: tuple[int, ...] = ()
-
-    def accept_tokens(self, request: Any, tokens: list[int]) -> bool:
-        return not (request.use_structured_output and int(request.request_id) in self.refused)
-
-    def validate_tokens(self, request: Any, tokens: list[int]) -> list[int]:
-        return (
-            tokens[: self.valid.get(int(request.request_id), len(tokens))] if request.use_structured_output else tokens
-        )
-
-
-class Compiling:
-    """A request's grammar, which is there after some looks."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    @property
-    def grammar(self) -> Any:
-        self.looks -= 1
-        return None if self.looks > 0 else self
-
-
-@cache
-def _model(name: str, max_model_len: int) -> Any:
-    """The real `ModelConfig` of a method's target, with another length: nothing else in it depends on it."""
-    model = copy.copy(config.target_model(name))
-    model.max_model_len = max_model_len
-    return model
-
-
-@cache
-def _sampling(max_tokens: int) -> Any:
-    return modules().sampling(max_tokens=max_tokens, stop_token_ids=[STOP])
-
-
-def engine_config(setting: SchedulerSetting) -> Any:
-    """The release's `VllmConfig` of a setting. Raises what its constructors raise."""
-    settings = modules().config
-    name, drafts = setting.method, setting.num_speculative_tokens
-    if not drafts:
-        name = "none"
-    align = setting.align_size
-    parallel = setting.parallel_drafting and bool(drafts)
-    built = settings.VllmConfig(
-        model_config=_model(name, setting.max_model_len),
-        scheduler_config=settings.SchedulerConfig(
-            max_model_len=setting.max_model_len,
-            is_encoder_decoder=setting.max_encoder_len > 0,
-            max_num_batched_tokens=setting.max_num_batched_tokens,
-            max_num_seqs=setting.max_num_seqs,
-            max_num_scheduled_tokens=setting.max_num_scheduled_tokens,
-            max_num_active_seqs=setting.max_num_active_seqs,
-            long_prefill_token_threshold=setting.long_prefill_token_threshold,
-            long_prefill_token_threshold_adaptive=setting.long_prefill_token_threshold_adaptive,
-            enable_chunked_prefill=setting.enable_chunked_prefill,
-            policy=setting.policy,
-            prefill_schedule_interval=setting.prefill_schedule_interval,
-            scheduler_reserve_full_isl=setting.scheduler_reserve_full_isl,
-            watermark=setting.watermark,
-            async_scheduling=setting.in_flight_depth > 1,
-        ),
-        cache_config=settings.CacheConfig(block_size=16, enable_prefix_caching=setting.enable_caching),
-        parallel_config=settings.ParallelConfig(),
-        device_config=settings.DeviceConfig("cpu"),
-        kv_transfer_config=_transfer(setting),
-        speculative_config=config.drafter(Case(method=name, parallel=parallel, drafts=drafts), setting.draft_counts),
-    )
-    built.parallel_config.decode_context_parallel_size = setting.dcp_size  # whose ranks are devices, refused without
-    # the engine writes these after it has sized the cache
-    built.cache_config.num_gpu_blocks = setting.num_blocks
-    built.cache_config.block_size = align or setting.scheduler_block_size
-    if setting.enable_caching:
-        built.cache_config.block_size = min(group.block_size for group in setting.groups if group.cacheable)
-    built.cache_config.enable_mamba_shared_prefix_checkpoint = setting.enable_mamba_shared_prefix_checkpoint
-    if any(isinstance(group, Mamba) for group in setting.groups):
-        built.cache_config.mamba_cache_mode = "align" if align else "none"
-    if bool(built.scheduler_config.async_scheduling) != (setting.in_flight_depth > 1):
-        raise compat.TargetError("the release switched async scheduling off on this machine; see its platform")
-    return built
-
-
-def _features(operation: Submit) -> Any:
-    """The encoder's input of a request: one item at the beginning, without data."""
-    if not operation.encoder:
-        return None
-    vllm = modules()
-    position = vllm.inputs.PlaceholderRange(offset=0, length=operation.encoder)
-    name = str(operation.request)
-    return [vllm.inputs.MultiModalFeatureSpec(data=None, modality="audio", identifier=name, mm_position=position)]
-
-
-def _transfer(setting: SchedulerSetting) -> Any:
-    if not setting.kv_connector:
-        return None
-    return modules().config.KVTransferConfig(
-        kv_connector=connector.NAME,
-        kv_connector_module_path=connector.__name__,
-        kv_role=setting.kv_role,
-        kv_load_failure_policy=setting.kv_load_failure_policy,
-        engine_id="slotcheck",
-    )
 
 
 class Scheduler:
@@ -383,12 +236,12 @@ class Scheduler:
         request = modules().request(
             str(operation.request),
             [TOKEN] * operation.prompt if content is None else content.tokens[: operation.prompt],
-            _sampling(operation.max_tokens),
+            sampling(operation.max_tokens),
             None,
             arrival_time=float(arrival),
             priority=operation.priority,
             block_hasher=self.hasher,
-            mm_features=_features(operation),
+            mm_features=features(operation),
         )
         if operation.grammar:
             request.structured_output_request = Compiling(operation.grammar)

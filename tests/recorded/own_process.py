@@ -10,8 +10,8 @@ from harness.targets import compat
 
 def main() -> None:
     compat.import_vllm()
+    from harness.targets.engine import modules
     from harness.targets.model_free import engine_of
-    from harness.targets.scheduler import modules
     from tests.recorded.settings import setting
 
     built, executor = engine_of(setting(num_blocks=120), 0)

@@ -14,6 +14,6 @@ def release() -> Any:
     """The installed release's modules that this level uses."""
     if compat.installed_release() is None:
         pytest.skip("vLLM is not installed: these tests run its real scheduler")
-    from harness.targets.scheduler import modules
+    from harness.targets.engine import modules
 
     return modules()

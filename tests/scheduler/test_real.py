@@ -13,8 +13,9 @@ from attrs import evolve
 
 from harness.findings import Declared, load
 from harness.targets.compat import TargetError, installed_release
+from harness.targets.engine import engine_config
 from harness.targets.loader import load_scheduler
-from harness.targets.scheduler import Scheduler, engine_config
+from harness.targets.scheduler import Scheduler
 from harness.verdict import DIFFERENCES, INCONCLUSIVE
 from harness.workload_job import WorkloadJob, run
 from harness.workload_outcome import WorkloadOptions
