@@ -1,4 +1,4 @@
-"""What a workload's operations may say less: parts of a step, a request's tokens elsewhere."""
+"""Plainer workloads: operations that say less, a setting without a part and what goes with it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
+from oracle.groups import CrossAttention
 from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit
 
 #: what a step says of requests, each with a count
@@ -94,3 +95,43 @@ def disconnected(trace: SchedulerTrace) -> SchedulerTrace:
     )
     setting = evolve(trace.setting, kv_connector=False, kv_role="kv_both", kv_load_failure_policy="recompute")
     return evolve(trace, setting=setting, operations=operations)
+
+
+def decoder_alone(trace: SchedulerTrace, fewer: int) -> SchedulerTrace:
+    """The same workload without an encoder, and with so many blocks less in the pool."""
+    operations = tuple(
+        evolve(operation, encoder=0) if isinstance(operation, Submit) else operation for operation in trace.operations
+    )
+    groups = tuple(group for group in trace.setting.groups if not isinstance(group, CrossAttention))
+    blocks = trace.setting.num_blocks - fewer
+    setting = evolve(
+        trace.setting, groups=groups, num_blocks=blocks, max_encoder_len=0, max_num_encoder_input_tokens=None
+    )
+    return evolve(trace, setting=setting, operations=operations)
+
+
+def generated(operation: SchedulerOperation, less: int, more: int = 0) -> SchedulerOperation:
+    """A request asked for so many outputs less, with a prompt that is longer by so many."""
+    if not isinstance(operation, Submit):
+        return operation
+    return evolve(operation, max_tokens=max(1, operation.max_tokens - less), prompt=operation.prompt + more)
+
+
+def one_seat_less(trace: SchedulerTrace) -> SchedulerTrace:
+    """A limit of requests goes with the request."""
+    setting = trace.setting
+    active = setting.max_num_active_seqs
+    fewer = {
+        "max_num_seqs": setting.max_num_seqs - 1,
+        "max_num_active_seqs": active and min(active, setting.max_num_seqs - 1),
+    }
+    if active is not None and active < setting.max_num_seqs:
+        fewer = {"max_num_active_seqs": active - 1}
+    changed: dict[str, Any] = fewer
+    return evolve(trace, setting=evolve(setting, **changed))
+
+
+def one_share_less(trace: SchedulerTrace, before: SchedulerTrace) -> SchedulerTrace:
+    """The pool of the seats that are left, where the one `before` had room for each."""
+    blocks, seats = before.setting.num_blocks - 1, before.setting.max_num_seqs
+    return evolve(trace, setting=evolve(trace.setting, num_blocks=1 + blocks * trace.setting.max_num_seqs // seats))

@@ -13,7 +13,18 @@ from attrs import evolve, field, fields, frozen
 
 from harness.shrink import same_defect
 from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
-from harness.workload_plainer import ELSEWHERE, disconnected, plainer, rename, said, without
+from harness.workload_plainer import (
+    ELSEWHERE,
+    decoder_alone,
+    disconnected,
+    generated,
+    one_seat_less,
+    one_share_less,
+    plainer,
+    rename,
+    said,
+    without,
+)
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Group
@@ -128,6 +139,7 @@ class WorkloadShrinker:
         self._rounds()
         self.implicit = True
         self.cost = _cost(self.best, self.steps, True)
+        self.seen.clear()  # what was no gain before may be one now
         self._rounds()
         self._renamed()
         return Shrunk(self.best, self.difference, self.tries, self.tries < self.max_tries, self.steps)
@@ -175,7 +187,10 @@ class WorkloadShrinker:
                     continue
                 kept.append(without(operation, name) if isinstance(operation, Step) else operation)
             if not self._with(kept):
-                self.attempt(lambda rest=tuple(kept): _one_seat_less(evolve(self.best, operations=rest)))  # type: ignore[misc]
+                fewer = evolve(self.best, operations=tuple(kept))
+                self.attempt(lambda rest=fewer: one_seat_less(rest)) or self.attempt(  # type: ignore[misc]
+                    lambda rest=fewer: one_share_less(one_seat_less(rest), rest)  # type: ignore[misc]
+                )
 
     def _operations(self) -> None:
         """Without stretches of operations, long ones first."""
@@ -191,18 +206,16 @@ class WorkloadShrinker:
         self._sooner()
 
     def _sooner(self) -> None:
-        """Fewer steps before the end of requests that are asked for as many outputs less."""
+        """Fewer steps before the end of requests that want as many outputs less, or have them in the prompt."""
         for less in (8, 4, 2, 1):
             for index in range(len(self.best.operations) - less, -1, -1):
                 gone = self.best.operations[index : index + less]
                 if len(gone) < less or not all(isinstance(operation, Step) for operation in gone):
                     continue
-                kept = (*self.best.operations[:index], *self.best.operations[index + less :])
-                shorter = tuple(
-                    evolve(one, max_tokens=max(1, one.max_tokens - less)) if isinstance(one, Submit) else one
-                    for one in kept
-                )
-                self._with(list(shorter))
+                before, behind = self.best.operations[:index], self.best.operations[index + less :]
+                fewer = [generated(one, less) for one in (*before, *behind)]
+                known = [*[generated(one, less, less) for one in before], *behind]
+                self._with(fewer) or self._with(known)
 
     def _replace(self, index: int, operation: SchedulerOperation) -> bool:
         operations = list(self.best.operations)
@@ -248,9 +261,15 @@ class WorkloadShrinker:
     # ------------------------------------------------------------------------------------------- the setting
 
     def _features(self) -> None:
-        """No connector, no drafter or a plainer one, every switch at its default."""
+        """No connector, no encoder, no drafter or a plainer one, every switch at its default."""
         if self.best.setting.kv_connector:
             self.attempt(lambda: disconnected(self.best))
+        if self.best.setting.max_encoder_len:
+            for fewer in range(self.best.setting.num_blocks - 1):
+                if self.attempt(lambda gone=fewer: decoder_alone(self.best, gone)):  # type: ignore[misc]
+                    break
+        if self.best.setting.long_prefill_token_threshold_adaptive:
+            self._fixed_threshold()
         self._set(method="none", num_speculative_tokens=0, parallel_drafting=False)
         for name in METHODS[1:]:
             if self.best.setting.method in ("none", name) or self._set(method=name, parallel_drafting=False):
@@ -258,6 +277,13 @@ class WorkloadShrinker:
         for name, default in _DEFAULTS.items():
             if name not in ("method", "num_speculative_tokens") and getattr(self.best.setting, name) != default:
                 self._set(**{name: default})
+
+    def _fixed_threshold(self) -> None:
+        """The threshold that the budget gives to so many requests, whoever else is there."""
+        for requests in range(1, len(_submits(self.best)) + 1):
+            threshold = self.best.setting.max_num_batched_tokens // requests
+            if self._set(long_prefill_token_threshold_adaptive=False, long_prefill_token_threshold=threshold):
+                break
 
     def _groups(self) -> None:
         for index in range(len(self.best.setting.groups) - 1, -1, -1):
@@ -368,20 +394,6 @@ class WorkloadShrinker:
                 self._set(**{name: getattr(self.best.setting, name) * grown})
             for more in (4, 2, 1):
                 self._set(**{name: getattr(self.best.setting, name) + more})
-
-
-def _one_seat_less(trace: SchedulerTrace) -> SchedulerTrace:
-    """A limit of requests goes with the request."""
-    setting = trace.setting
-    active = setting.max_num_active_seqs
-    fewer = {
-        "max_num_seqs": setting.max_num_seqs - 1,
-        "max_num_active_seqs": active and min(active, setting.max_num_seqs - 1),
-    }
-    if active is not None and active < setting.max_num_seqs:
-        fewer = {"max_num_active_seqs": active - 1}
-    changed: dict[str, Any] = fewer
-    return evolve(trace, setting=evolve(setting, **changed))
 
 
 def shrink_workload(
