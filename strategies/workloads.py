@@ -168,6 +168,8 @@ def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int,
         return {}
     common = gcd(*sizes)
     divisors = [size for size in range(1, common + 1) if common % size == 0]
+    if states and value & 3 and len(divisors) > 1:
+        divisors.pop()  # a hit inside a block needs names that are finer
     fine = not connected and len(groups) > 1 and (bool(states) or value & 3 == 3)
     sparse = states or any(isinstance(group, SlidingWindow) for group in groups)
     interval = lcm(*sizes) if sparse and not value & 64 else None
@@ -220,6 +222,8 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     if encoded:
         drawn.on -= {"caching", "connector", "threshold", "dcp"}
         drawn.on.add("unchunked")
+    if "dcp" in drawn:
+        drawn.on.discard("caching")
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     least = max(seats, row.reserved.of(drafts) + 1, row.charged.of(drafts) + 1)
     value = reader.byte()
@@ -231,7 +235,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     if encoded:
         size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
         groups = (*[g for g in groups if not isinstance(g, Mamba)][:2], CrossAttention(block_size=size))
-    sharded = "dcp" in drawn and "caching" not in drawn and not any(isinstance(group, Mamba) for group in groups)
+    sharded = "dcp" in drawn and not any(isinstance(group, Mamba) for group in groups)
     if sharded:  # a group that recycles its blocks cannot be
         groups = tuple(evolve(group, dcp_sharded=not group.recycles) for group in groups)
     value = reader.byte()
@@ -260,7 +264,7 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     return (
         SchedulerSetting(
             num_blocks=1 + need * sixths // 6 + reader.below(3),
-            max_num_encoder_input_tokens=encoded + budget % (2 * encoded) if encoded else None,
+            max_num_encoder_input_tokens=encoded + (budget >> 1) % (2 * encoded) * (budget & 1) if encoded else None,
             watermark=0.12 if "watermark" in drawn else 0.0,
             max_num_scheduled_tokens=max(1, batched - 1 - budget % 6) if "scheduled" in drawn and chunked else None,
             max_num_active_seqs=1 + value % seats if "active" in drawn else None,
@@ -393,9 +397,9 @@ class Operations:
         return self._moved(plain, names) if self.setting.kv_connector else plain
 
     def _moved(self, plain: Step, names: range) -> Step:
-        """A load in three ends, one in eight of these badly; a sending in two ends."""
+        """A load in three ends, one in four of these badly; a sending in two ends."""
         value, fails = self.reader.byte(), self.reader.byte()
-        loaded = [(n, 1 + fails % 5 if fails & 7 == n & 7 else 0) for n in names if (value + 5 * n) % 3 == 0]
+        loaded = [(n, 1 + fails % 5 if fails & 3 == n & 3 else 0) for n in names if (value + 5 * n) % 3 == 0]
         sent = [n for n in names if (value >> n % 8) & 1]
         return evolve(plain, loaded=tuple(loaded), sent=tuple(sent))
 

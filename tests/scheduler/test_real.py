@@ -211,9 +211,9 @@ def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
 
     assert DIFFERENCES == report.verdict
     (shrunk, _, folder) = report.differences[0]
-    assert (shrunk.requests, shrunk.steps) <= (1, 2)
+    assert (1, 1) == (shrunk.requests, shrunk.steps)
     assert "scheduler/output/scheduler/S12/finished" in (folder / "report.md").read_text(encoding="utf-8")
-    assert (folder / "repro.py").exists() or shrunk.trace.setting.kv_connector
+    assert (folder / "repro.py").exists()
 
 
 def test_script_of_a_cached_workload_shows_the_defect_with_vllm_alone(tmp_path: Path) -> None:
