@@ -348,8 +348,14 @@ def findings_group() -> None:
 
 
 @findings_group.command("list")
-def findings_list() -> None:
+@click.option("--markdown", is_flag=True, help="The tables of README.")
+def findings_list(markdown: bool) -> None:
     """Every declared finding."""
+    if markdown:
+        from harness.findings_table import table
+
+        click.echo(table(findings.load()), nl=False)
+        return
     for finding in findings.load():
         console().print(f"{finding.name}  ({finding.releases})  {finding.title}", markup=False, soft_wrap=True)
 
@@ -376,8 +382,12 @@ def findings_refresh(names: tuple[str, ...]) -> None:
     """Write report.md and repro.py of findings again, from their trace.json and finding.json."""
     from harness.finding_levels import level_of
 
+    installed = installed_release()
     for finding in [_named(name) for name in names] if names else findings.load():
-        level_of(finding).refresh(finding, installed_release())
+        if not names and not finding.covers(installed):
+            console().print(f"skip {finding.name}: declared for {finding.releases}", markup=False, soft_wrap=True)
+            continue
+        level_of(finding).refresh(finding, installed)
         console().print(f"wrote {finding.folder}", markup=False, soft_wrap=True)
 
 

@@ -56,11 +56,15 @@ class Match:
 class Finding:
     """One declared finding. `releases`: a version specifier; `law`: what breaks; `reference`: where it is discussed.
 
+    `breaks` and `deployment`: the law or effect, and whether a real deployment can meet it, in one line each (README).
+
     `expires`: a date (2027-06-30) after which `findings check` asks to look at it again; empty: never.
     """
 
     title: str
     releases: str
+    breaks: str
+    deployment: str
     law: str
     match: tuple[Match, ...]
     reference: str

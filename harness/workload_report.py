@@ -9,9 +9,12 @@ from attrs import evolve, fields
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__, tracefile
+from harness.report import workload_reasons
 from harness.report.calls import call_text, keywords
 from harness.report.script import spec_text
+from harness.report.terms import terms_text
 from harness.targets.config import MODELS
+from harness.targets.source import locate
 from harness.targets.specs import spec_arguments
 from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
 from harness.workload_table import HEAD, describe, rows
@@ -45,7 +48,7 @@ def write(
         return  # it would take this process along
     told = evolve(options, keep_entries=True, declared=lambda one: False)
     outcome = run_workload(trace, make, told)
-    named = title or difference.fingerprint
+    named = title or workload_reasons.title(difference)
     context = {
         "title": named,
         "version": __version__,
@@ -53,9 +56,14 @@ def write(
         "setting": setting_lines(trace.setting),
         "table": _markdown(outcome),
         "difference": difference,
+        "place": f"operation {difference.step}",
+        "terms": terms_text(difference.detail, 100),
+        "reason": workload_reasons.reason(difference.rule),
+        "locations": [locate(*place) for place in workload_reasons.places(difference)],
+        "script": not trace.setting.kv_connector,  # the script has no far side
     }
     tracefile.write_text(folder / "report.md", _TEMPLATES.get_template("workload.md.j2").render(context))
-    if not trace.setting.kv_connector:  # the script has no far side
+    if context["script"]:
         tracefile.write_text(folder / "repro.py", script(trace, difference, outcome, named, release))
 
 

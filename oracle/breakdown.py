@@ -8,6 +8,8 @@ from attrs import frozen
 
 from oracle.groups import ceil_div
 
+_RANKS = (2, 4, 8)
+
 
 @frozen
 class Formula:
@@ -36,15 +38,20 @@ class Breakdown:
 
     def blame(self, observed: int) -> list[str]:
         """Terms that, changed alone, give the observed number: left out first, then off by one."""
+        terms = dict(self.terms)
+        tried = [(order, name, other) for name in terms for order, other in enumerate(_others(name, terms[name]))]
         found: dict[str, None] = {}  # a term of 1, left out, is off by one too: it is named once
-        for change in (lambda value: 0, lambda value: value - 1, lambda value: value + 1):
-            for name, value in self.terms:
-                other = change(value)
-                if other == value or other < 0 or (name == "tokens_per_column" and other == 0):
-                    continue
-                if self.formula.evaluate({**dict(self.terms), name: other}) == observed:
-                    found[f"{name} = {other} (ours {value}) would give {observed}"] = None
+        for _, name, other in sorted(tried, key=lambda one: one[0]):
+            if other >= 0 and self.formula.evaluate({**terms, name: other}) == observed:
+                found[f"{name} = {other} (ours {terms[name]}) would give {observed}"] = None
         return list(found)
+
+
+def _others(name: str, value: int) -> list[int]:
+    """What a term may have been taken for. A column's tokens are a block's times the DCP ranks, or without them."""
+    if name == "tokens_per_column":
+        return [value // ranks for ranks in _RANKS if value % ranks == 0] + [value * ranks for ranks in _RANKS]
+    return [other for other in (0, value - 1, value + 1) if other != value]
 
 
 def _attention(t: dict[str, int]) -> int:

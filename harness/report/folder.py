@@ -20,7 +20,7 @@ from harness.replay import MakeTarget, Options, Outcome, run_trace
 from harness.report import words
 from harness.report.cached_script import cached_context
 from harness.report.calls import WIDTH
-from harness.report.reasons import CAUSES, places_of, reason_of
+from harness.report.reasons import cause_of, places_of, reason_of
 from harness.report.script import repro_context, spec_line
 from harness.report.table import markdown
 from harness.report.terms import glossary_of, law_terms, missing, terms_text
@@ -117,6 +117,7 @@ def report_context(shrunk: Shrunk, outcome: Outcome, again: bool, versions: Vers
     operations = len(shrunk.trace.operations)
     moments = moments_of(outcome)
     law = law_terms(outcome, moments, difference)
+    cause = cause_of(difference)
     return {
         "title": title(difference),
         "versions": versions,
@@ -133,7 +134,7 @@ def report_context(shrunk: Shrunk, outcome: Outcome, again: bool, versions: Vers
         "missing": missing(outcome, moments, difference),
         "terms": terms_text(difference.detail, 100) or "\n".join(law),
         "glossary": glossary_of(difference.detail),
-        "cause": next((text for tag, text in CAUSES.items() if tag in difference.tags), ""),
+        "cause": cause.words if cause else "",
         "rule": difference.rule,
         "law": reason.law,
         "why": reason.why,

@@ -14,6 +14,8 @@ FILES = {
     "manager": "vllm/v1/core/kv_cache_manager.py",
     "single": "vllm/v1/core/single_type_kv_cache_manager.py",
     "pool": "vllm/v1/core/block_pool.py",
+    "scheduler": "vllm/v1/core/sched/scheduler.py",
+    "coordinator": "vllm/v1/core/kv_cache_coordinator.py",
 }
 _MANAGERS = {
     "sliding_window": "SlidingWindowManager",
@@ -42,6 +44,7 @@ _COUNT = "single:*.get_num_blocks_to_allocate"
 _EXTEND = "single:*.allocate_new_blocks"
 _REMOVE = "single:*.remove_skipped_blocks"
 _SKIPPED = "single:*.get_num_skipped_tokens"
+_LOOKED_UP = "manager:KVCacheManager.get_computed_blocks"
 
 REASONS: dict[str, Reason] = {
     "A1": Reason(
@@ -196,7 +199,7 @@ REASONS: dict[str, Reason] = {
         False,
         "A request has a name at each multiple of the hash block size that its known tokens cover, the hash lookahead "
         "included. A boundary without one is never looked up: an index past the last hash ends the engine.",
-        ("manager:KVCacheManager.get_computed_blocks", "single:*.find_longest_cache_hit"),
+        (_LOOKED_UP, "single:*.find_longest_cache_hit"),
     ),
     "P9": Reason(
         False,
@@ -212,7 +215,7 @@ REASONS: dict[str, Reason] = {
         "A hit is the longest prefix that every group can take over: full attention needs everything from the start, a "
         "window what the next token reads, Mamba one state. Where the drafter has a layer the last unit is dropped, "
         "once: what it drops may lie behind the last token but one, so that a resend loses one unit.",
-        ("manager:KVCacheManager.get_computed_blocks", "single:*.find_longest_cache_hit"),
+        (_LOOKED_UP, "single:*.find_longest_cache_hit"),
     ),
     "P26": Reason(
         False,
@@ -223,7 +226,7 @@ REASONS: dict[str, Reason] = {
     "P27": Reason(
         False,
         "The junction is the longest prefix that some group still has and the common hit does not reach.",
-        ("manager:KVCacheManager.get_computed_blocks",),
+        (_LOOKED_UP,),
     ),
     "P36": Reason(
         True,
@@ -261,27 +264,72 @@ REASONS: dict[str, Reason] = {
     ),
 }
 
-#: what is behind a wrong decision: the tags that `harness.suspects` gives
+_LOOKUP = "single:*.find_longest_cache_hit"
+_REPORT = "coordinator:KVCacheCoordinator.emit_cached_block_events"
+_NAME = "manager:KVCacheManager.cache_blocks"
+
+
+@frozen
+class Cause:
+    """What is known to be behind a difference, in `words`. `places`: where, if the rule's own places do not say it."""
+
+    words: str
+    places: tuple[str, ...] = ()
+
+
+#: by the tags that `harness.suspects` and the memory model give
 CAUSES = {
-    "behind nulls": "states that nobody reads, before a null column, were not given back",
-    "dead columns": "dead columns are taken off the cap, and null columns count as held",
-    "adopted state": "the block of the loaded state is not counted beside the running state's",
-    "longer row": "a row that is longer than the call needs counts below zero and pays for other groups",
-    "dropped step": "the block was named by a step that was taken back before it ran",
-    "copied too early": "the block was copied before the step that both are part of has written its source",
-    "passed border": "the chunk began from the block's state and went past its border, so that state was never made",
-    "prefilled again": "names lag behind the chunk's end by what the drafter may prefill again",
-    "checkpoint forgotten": "a refused call of the request came after the chunk that saved the state in this block",
-    "hit report": "`kv_cache_report_mode` full tells a hit",
-    "discarded token": "the cell was computed from a token that the session discarded",
-    "short drop": "a hit loses fewer tokens than the drafter looks ahead",
-    "another copy": "what was dropped is another request's, and so is the token that the cell was computed from",
-    "diverged hit": "the hit is that of full attention by itself, and a group that is no Mamba group has less",
-    "checkpoint ahead": "a checkpoint was named before the columns that may be prefilled again",
-    "copy owed": "the state that was named has left the row before it was copied",
-    "past the known boundaries": "the lookup goes up to the last token but one, its names end earlier",
-    "no margin": "with a single group the dropped unit must lie before the last token",
-    "aligned before the drop": "a run from column 0 is cut to the hit unit before the drop and after it",
+    "behind nulls": Cause("states that nobody reads, before a null column, were not given back"),
+    "dead columns": Cause("dead columns are taken off the cap, and null columns count as held"),
+    "adopted state": Cause("the block of the loaded state is not counted beside the running state's"),
+    "longer row": Cause("a row that is longer than the call needs counts below zero and pays for other groups"),
+    "dropped step": Cause(
+        "the block was named by a step that was taken back before it ran",
+        (_ALLOCATE, "scheduler:Scheduler._preempt_request", "manager:KVCacheManager.free"),
+    ),
+    "copied too early": Cause(
+        "the block was copied before the step that both are part of has written its source",
+        (_LOOKUP, "single:*._apply_cow", _ALLOCATE),
+    ),
+    "passed border": Cause(
+        "the chunk began from the block's state and went past its border, so that state was never made",
+        ("single:*._cache_partial_tail_block", "single:*.cache_blocks"),
+    ),
+    "prefilled again": Cause(
+        "names lag behind the chunk's end by what the drafter may prefill again",
+        ("single:*._cache_partial_tail_block", _NAME),
+    ),
+    "checkpoint forgotten": Cause(
+        "a refused call of the request came after the chunk that saved the state in this block",
+        ("single:*.get_num_blocks_to_allocate", "single:*.cache_blocks"),
+    ),
+    "hit report": Cause("`kv_cache_report_mode` full tells a hit", (_LOOKED_UP, _REPORT)),
+    "discarded token": Cause(
+        "the cell was computed from a token that the session discarded",
+        ("scheduler:Scheduler._update_request_as_session", _NAME),
+    ),
+    "short drop": Cause(
+        "a hit loses fewer tokens than the drafter looks ahead",
+        (_LOOKUP, "coordinator:HybridKVCacheCoordinator.__init__"),
+    ),
+    "another copy": Cause(
+        "what was dropped is another request's, and so is the token that the cell was computed from",
+        (_LOOKUP, "pool:BlockPool.get_cached_block"),
+    ),
+    "diverged hit": Cause(
+        "the hit is that of full attention by itself, and a group that is no Mamba group has less",
+        ("manager:KVCacheManager.get_computed_blocks_for_connector",),
+    ),
+    "checkpoint ahead": Cause(
+        "a checkpoint was named before the columns that may be prefilled again", ("single:*.cache_blocks", _NAME)
+    ),
+    "copy owed": Cause(
+        "the state that was named has left the row before it was copied",
+        ("single:*.allocate_new_blocks", "single:*._apply_cow"),
+    ),
+    "past the known boundaries": Cause("the lookup goes up to the last token but one, its names end earlier"),
+    "no margin": Cause("with a single group the dropped unit must lie before the last token"),
+    "aligned before the drop": Cause("a run from column 0 is cut to the hit unit before the drop and after it"),
 }
 
 
@@ -290,10 +338,16 @@ def reason_of(rule: str) -> Reason:
     return REASONS.get(rule, Reason(False, f"Rule {rule} of the specification.", (_ALLOCATE,)))
 
 
+def cause_of(difference: Difference) -> Cause | None:
+    """The known cause that a difference's tags name, if one does."""
+    return next((cause for tag, cause in CAUSES.items() if tag in difference.tags), None)
+
+
 def places_of(difference: Difference) -> list[tuple[str, str]]:
     """Where the release decides it: (file, "Class.method"), the most telling first, each once."""
     found: list[tuple[str, str]] = []
-    places = reason_of(difference.rule).places
+    cause = cause_of(difference)
+    places = cause.places if cause and cause.places else reason_of(difference.rule).places
     if "loaded" in difference.tags:  # the load decides what the step after it finds
         places = tuple(sorted(places, key=lambda place: "external" not in place))
     for place in places:

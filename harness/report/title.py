@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.report.reasons import CAUSES
+from harness.report.reasons import cause_of
 from oracle.trace import GRANTED, NO_ANSWER, REFUSED, Difference
 
 _SITUATIONS = {
@@ -37,9 +37,9 @@ def title(difference: Difference) -> str:
     if difference.kind != "pool" and difference.kind not in said:
         said += f" ({difference.kind.replace('+', ', ')})"
     situation = next((words for tag, words in _SITUATIONS.items() if tag in difference.tags), "")
-    cause = next((words for tag, words in CAUSES.items() if tag in difference.tags), "")
+    cause = cause_of(difference)
     said += f" {situation}" if situation else ""
-    said += f": {cause}" if cause else ""
+    said += f": {cause.words}" if cause else ""
     return said if "_" in said.split()[0] else said[0].upper() + said[1:]
 
 

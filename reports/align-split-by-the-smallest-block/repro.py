@@ -168,7 +168,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=7, max_tokens=1, priority=0)
+    submit(request=0, prompt=7, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
     step()
 
 

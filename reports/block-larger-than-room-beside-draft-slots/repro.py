@@ -28,7 +28,7 @@ from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-STOP, TOKEN, DEPTH, DRAFTS = 1, 2, 1, 3
+STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 1, 3
 
 
 class NoGrammar:
@@ -117,9 +117,8 @@ def submit(request, prompt, max_tokens=1, priority=0):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
-    scheduler.add_request(
-        Request(str(request), [TOKEN] * prompt, sampling, None, arrival_time=float(arrivals), priority=priority)
-    )
+    more = {"arrival_time": float(arrivals), "priority": priority}
+    scheduler.add_request(Request(str(request), [TOKEN] * prompt, sampling, None, **more))
 
 
 def abort(request):
@@ -138,7 +137,18 @@ def step(accepted={}, stops={}, drafts={}, early=False):
     """Plan a step; when as many are in flight as may be, the oldest one's output comes back."""
     global got
     out = scheduler.schedule()
-    got = (dict(out.num_scheduled_tokens), {k: len(v) for k, v in out.scheduled_spec_decode_tokens.items()})
+    cached = out.scheduled_cached_reqs
+    rows = [(new.req_id, new.num_computed_tokens, tuple(map(tuple, new.block_ids))) for new in out.scheduled_new_reqs]
+    rows += [
+        (name, computed, tuple(map(tuple, blocks or ())))
+        for name, computed, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids)
+    ]
+    got = (
+        dict(out.num_scheduled_tokens),
+        {k: len(v) for k, v in out.scheduled_spec_decode_tokens.items()},
+        rows,
+        tuple((copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()),
+    )
     print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
     flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
     while len(flights) >= (1 if early else DEPTH):
@@ -161,7 +171,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=2, max_tokens=1, priority=0)
+    submit(request=0, prompt=2, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
     for _ in range(3):
         step()
 

@@ -169,10 +169,10 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=3, max_tokens=1, priority=0)
+    submit(request=0, prompt=3, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
     step()
     step()
-    submit(request=1, prompt=7, max_tokens=1, priority=0)
+    submit(request=1, prompt=7, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
     step()
     step()
     step()

@@ -58,9 +58,9 @@ def rows(request: Request) -> list[list[int]]:
     return [list(ids) for ids in manager.get_block_ids(request_id=request.request_id)]
 
 
-def look_up(request: Request) -> tuple[Any, int]:
+def look_up(request: Request, bound: int | None = None) -> tuple[Any, int]:
     """The hit of a request: its blocks and its length in tokens."""
-    blocks, hit, junction = manager.get_computed_blocks(request)
+    blocks, hit, junction = manager.get_computed_blocks(request, bound)
     print(f"request {request.request_id}: hit {hit}, blocks {[list(ids) for ids in blocks.get_block_ids()]}")
     return blocks, hit
 
@@ -83,8 +83,8 @@ def allocate_slots(request: Request, *found: Any, **arguments: Any) -> str:
 def next_step() -> list[tuple[int, int]]:
     """The step is launched and the next one begins; the copies (source, target) that the worker makes first."""
     manager.take_new_block_ids()
-    copies, retained = manager.take_kv_cache_block_copies()
-    manager.block_pool.free_blocks(retained)
+    copies, blocks = manager.take_kv_cache_block_copies()
+    manager.block_pool.free_blocks(blocks)
     manager.new_step_starts()
     return [(copy.src_block_id, copy.dst_block_id) for copy in copies]
 

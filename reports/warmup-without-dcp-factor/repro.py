@@ -116,6 +116,7 @@ parts = [part for step in seen for part in step.values()]
 # max(held, ceil(min(computed + new + lookahead, max_model_len) / tokens_per_column) +
 #   speculative_blocks) = 1  (computed 9, new 8, lookahead 7, max_model_len 512, tokens_per_column 64,
 #   speculative_blocks 0, held 1)
+# tokens_per_column = 16 (ours 64) would give 2
 # speculative_blocks = 1 (ours 0) would give 2
 # held = 2 (ours 1) would give 2
 got = len(seen[1][0][2][0])

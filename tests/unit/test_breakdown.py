@@ -83,3 +83,11 @@ def test_blame_never_divides_by_nothing():
     blamed = formula("A19 attention columns").of(**terms).blame(2)
 
     assert ["tokens_per_column = 2 (ours 1) would give 2"] == [line for line in blamed if "column" in line]
+
+
+def test_blame_names_the_ranks_of_a_sharded_group():
+    """Of a column of 4 x 16 tokens somebody counts 16."""
+    terms = {"computed": 9, "new": 8, "lookahead": 7, "max_model_len": 512, "tokens_per_column": 64}
+    blamed = formula("A19 attention columns").of(**terms, speculative_blocks=0, held=1).blame(2)
+
+    assert "tokens_per_column = 16 (ours 64) would give 2" in blamed

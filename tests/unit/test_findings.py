@@ -17,6 +17,8 @@ from tests.unit.mutants import NoLookahead, Sound
 GOOD = {
     "title": "A drafter without slots",
     "releases": ">=0.33,<0.35",
+    "breaks": "drafts without slots",
+    "deployment": "yes: every drafter",
     "law": "Every position that the drafter writes has a slot.",
     "match": [{"aspect": "columns", "rule": "A19", "signs": ["less"], "kinds": ["full_attention"], "tags": ["first"]}],
     "reference": "#1",

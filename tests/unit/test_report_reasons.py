@@ -7,19 +7,24 @@ import sys
 import pytest
 from attrs import evolve
 
+from harness.report import workload_reasons
 from harness.report.reasons import CAUSES, REASONS, places_of, reason_of
 from harness.report.title import title
 from harness.suspects import _GATE, _TEST
 from harness.targets import source
+from harness.targets.source import locate
+from harness.workload_asks import _RULES, ASK_RULES
 from oracle.breakdown import FORMULAS
 from oracle.groups import KINDS
 from oracle.lookup import SUSPECTS
 from oracle.trace import Difference
+from oracle.workload import PLANNED_RULES
 from tests.unit.report_samples import KILLED, SAMPLES
 
 #: what compare, the laws, the memory and the engine name
 NAMED = ["A2", "A3", "A5", "A10", "A13", "A14", "A15", "A16", "A19", "A20", "A60", "build", "raised", "process"]
 LAWS = ["A1", "A2", "A7", "A8", "A14", "A22", "M12", "W1", "W4", "W5", "W6"]
+OTHER_RULES = [*_RULES.values(), "S6", "S8", "S9", "S12", "S38", "S40", "S51", "P12", "P27", "raised", "process"]
 COLUMNS = sorted({name.split()[0] for name in FORMULAS if "columns" in name or name.endswith("ring")})
 
 
@@ -53,6 +58,14 @@ def test_every_kind_has_its_manager(kind):
     assert ("FullAttention" in place[1]) == (
         kind in {"full_attention", "mla_attention", "hidden_state"} or "sink" in kind
     )
+
+
+def test_a_known_cause_has_places_of_its_own():
+    """What a preempted step leaves behind is not the fault of the code that removes columns."""
+    places = places_of(difference(aspect="law", rule="M12", kind="full_attention", tags=("dropped step", "hit")))
+
+    assert "Scheduler._preempt_request" in [name for _, name in places]
+    assert "SingleTypeKVCacheManager.remove_skipped_blocks" not in [name for _, name in places]
 
 
 def test_kinds_that_cannot_be_told_apart_give_a_place_each():
@@ -124,3 +137,33 @@ def test_a_place_is_found_in_the_class_that_defines_it(tmp_path, monkeypatch):
     source._definitions.cache_clear()
 
     assert ["vllm/v1/a.py:2: A.f", "vllm/v1/a.py: B.g", "vllm/v1/a.py: C.f"] == found
+
+
+@pytest.mark.parametrize("rule", sorted({*PLANNED_RULES.values(), *ASK_RULES.values(), *OTHER_RULES}))
+def test_every_rule_of_the_scheduler_has_a_reason(rule):
+    assert "of the specification" not in workload_reasons.reason(rule).why
+
+
+@pytest.mark.parametrize("rule", sorted(workload_reasons.REASONS))
+def test_places_of_the_scheduler_are_there(rule):
+    """With the release installed each has its line; without one there is none to say."""
+    places = workload_reasons.places(difference(rule=rule))
+    known = [locate(*place).line is not None for place in places]
+    assert all(known) or not any(known)
+    assert places
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"aspect": "error", "sign": "error:KeyError"}, "The scheduler ends the engine: KeyError"),
+        (
+            {"aspect": "law", "rule": "progress", "sign": "nobody runs"},
+            "A law of the scheduler is broken, progress: nobody runs",
+        ),
+        ({"aspect": "ask", "sign": "new less"}, "The scheduler asks its manager for something else: new less"),
+        ({"aspect": "delivered", "sign": "other"}, "The client is given other tokens"),
+    ],
+)
+def test_titles_of_the_scheduler(changes, expected):
+    assert expected == workload_reasons.title(difference(**changes))
