@@ -215,7 +215,7 @@ class Predicted:
         names = self.names
         assert names is not None
         if event.request != query.request or event.tokens == hit.tokens:
-            return hit if self.setting.align_size else evolve(hit, junction=event.junction)  # for states alone
+            return hit
         for suspect in SUSPECTS:
             found = names.finder.find(query, suspect=suspect)
             if found.tokens == event.tokens:
