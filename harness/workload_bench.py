@@ -1,100 +1,101 @@
 """The scheduler level's share of `harness.bench`: checked steps per second over bare ones, on the same workloads.
 
 Bare is the real scheduler alone, without the spy: built, and given the calls that the workloads came to, recorded
-beforehand. Checked is what a run does: drawing, decoding, target, laws, memory, prediction. In seconds of CPU.
+beforehand; nothing is observed. Checked is what a run does with them in one process: drawing, decoding, target, laws,
+memory, prediction. Steps are those that were judged, for both. In seconds of CPU; of each shard the least of the
+rounds counts, because machines are shared and noise only adds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import statistics
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+from attrs import frozen
 
 from harness.findings import Declared, load
 from harness.targets.compat import installed_release
 from harness.targets.engine import prepare
 from harness.targets.scheduler import Bare, Scheduler
+from harness.workload_drive import END, SITUATION, Drive, Note
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import run_shard
-from harness.workloads import run_workload
-from oracle.workload import Planned, SchedulerSetting
+from harness.workloads import judged
+from oracle.workload import SchedulerSetting
 from strategies.workloads import decode, draw
 
-SHARDS, TRACES, ROUNDS = 4, 10, 3
-Call = tuple[str, tuple[Any, ...]]
-RECORDED = ("submit", "output", "abort", "reset", "pause")
+SHARDS, TRACES, ROUNDS = 10, 10, 3
 
 
-class Recorder:
-    """A scheduler whose calls are kept."""
+@frozen
+class Calls:
+    """A workload as the bare scheduler gets it: method and arguments. failed: the last one raises."""
 
-    def __init__(self, setting: SchedulerSetting) -> None:
-        self.target = Scheduler(setting)
-        self.setting = setting
-        self.calls: list[Call] = []
-        TRACED.append(self)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the target has
-        found = getattr(self.target, name)
-        if name not in RECORDED:
-            return found
-
-        def call(*arguments: Any) -> Any:  # noqa: ANN401  # what the method gives
-            self.calls.append((name, arguments))
-            return found(*arguments)
-
-        return call
-
-    def schedule(self) -> Planned:
-        self.calls.append(("schedule", ()))
-        return self.target.schedule()
+    setting: SchedulerSetting
+    calls: list[tuple[str, tuple[Any, ...]]]
+    failed: bool
+    steps: int
 
 
-TRACED: list[Recorder] = []
+def record(data: bytes, options: WorkloadOptions) -> Calls:
+    """Run packed bytes checked once, and keep what the scheduler was told until the judge had enough."""
+    trace = decode(data)
+    drive = Drive(trace.setting, Scheduler)
+    notes: list[Note] = []
+
+    def kept() -> Iterator[Note]:
+        for note in drive.run(trace):
+            notes.append(note)
+            yield note
+
+    steps = judged(trace, drive, kept(), options).steps
+    calls = [(note.method, note.arguments) for note in notes if note.method not in (SITUATION, END)]
+    return Calls(trace.setting, calls, notes[-1].error is not None, steps)
 
 
-def _record(options: WorkloadOptions) -> list[tuple[SchedulerSetting, list[Call], int]]:
-    found = []
-    for shard in range(SHARDS):
-        drawn: list[bytes] = []
-        draw(0, shard, TRACES, drawn.append)
-        for data in drawn:
-            outcome = run_workload(decode(data), Recorder, options)
-            if not outcome.differences and not outcome.declared:
-                found.append((TRACED[-1].setting, TRACED[-1].calls, outcome.steps))
-            TRACED.clear()
-    return found
-
-
-def _bare(recorded: list[tuple[SchedulerSetting, list[Call], int]]) -> float:
-    start = time.process_time()
-    for setting, calls, _ in recorded:
+def bare(shard: list[Calls]) -> None:
+    """The bare scheduler on all workloads of a shard."""
+    for workload in shard:
         gc.disable()  # as a run does
-        target = Bare(setting)
-        for name, arguments in calls:
-            getattr(target, name)(*arguments)
+        target = Bare(workload.setting)
+        with contextlib.suppress(Exception) if workload.failed else contextlib.nullcontext():
+            for name, arguments in workload.calls:
+                getattr(target, name)(*arguments)
         gc.enable()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Of CPU."""
+    start = time.process_time()
+    work()
     return time.process_time() - start
 
 
 def measure() -> dict[str, Any]:
-    """The figures of this level, medians over the rounds."""
+    """The figures of this level."""
     prepare()
     options = WorkloadOptions(declared=Declared(load(), installed_release()))
-    recorded = _record(options)
-    steps = sum(one[2] for one in recorded)
+    shards: list[list[Calls]] = []
+    for number in range(SHARDS):
+        drawn: list[bytes] = []
+        draw(0, number, TRACES, drawn.append)
+        shards.append([record(data, options) for data in drawn])
+    steps = sum(workload.steps for shard in shards for workload in shard)
     gc.collect()
     gc.freeze()
-    rows = []
-    for _ in range(ROUNDS):
-        bare = steps / _bare(recorded)
-        start = time.process_time()
-        checked = sum(run_shard(0, shard, Scheduler, options, examples=TRACES).steps for shard in range(SHARDS))
-        rows.append((bare, checked / (time.process_time() - start)))
+    bare_seconds = checked_seconds = 0.0
+    for number, shard in enumerate(shards):
+        checked = partial(run_shard, 0, number, Scheduler, options, examples=TRACES)
+        rounds = [(seconds(partial(bare, shard)), seconds(checked)) for _ in range(ROUNDS)]
+        bare_seconds += min(one[0] for one in rounds)
+        checked_seconds += min(one[1] for one in rounds)
     return {
         "scheduler_steps": steps,
-        "scheduler_bare_steps_per_second": round(statistics.median(row[0] for row in rows)),
-        "scheduler_checked_steps_per_second": round(statistics.median(row[1] for row in rows)),
-        "scheduler_checked_over_bare": round(statistics.median(row[1] / row[0] for row in rows), 3),
+        "scheduler_bare_steps_per_second": round(steps / bare_seconds),
+        "scheduler_checked_steps_per_second": round(steps / checked_seconds),
+        "scheduler_checked_over_bare": round(bare_seconds / checked_seconds, 3),
     }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from attrs import define, evolve, field, frozen
 
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
-from harness.workload_passes import run_in_passes
+from harness.workloads import run_in_passes
 from oracle.trace import Difference
 from oracle.workload import Planned, SchedulerSetting, SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw

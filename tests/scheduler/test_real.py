@@ -19,10 +19,9 @@ from harness.targets.scheduler import Scheduler
 from harness.verdict import DIFFERENCES, INCONCLUSIVE
 from harness.workload_job import WorkloadJob, run
 from harness.workload_outcome import WorkloadOptions
-from harness.workload_passes import run_in_passes
 from harness.workload_run import Canary, run_shard
 from harness.workload_table import text
-from harness.workloads import run_workload
+from harness.workloads import run_in_passes, run_workload
 from oracle.groups import RSWA, FullAttention, Mamba, SlidingWindow
 from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
 from strategies.workloads import decode, draw

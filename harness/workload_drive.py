@@ -1,0 +1,239 @@
+"""A workload on a scheduler, beside no oracle: what it is told, and what it answers, note by note.
+
+Nothing that is checked changes what the scheduler is told: a workload is driven by its operations, by what was
+scheduled and by what was delivered. So the notes can be judged while they are made, or afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attrs import define
+
+from harness.workload_loads import Load, UnderWay
+from harness.workload_outcome import MakeScheduler
+from oracle.content import Content, Prefixes
+from oracle.errors import SlotcheckError
+from oracle.workload import (
+    STOP,
+    UNPAUSED,
+    Abort,
+    Delivered,
+    Event,
+    Pause,
+    Planned,
+    Reset,
+    SchedulerOperation,
+    SchedulerSetting,
+    SchedulerTrace,
+    Step,
+    Submit,
+    Transfers,
+    check_workload,
+)
+
+#: what is sampled counts from FIRST_TOKEN, but for STOP
+FIRST_TOKEN, TOKENS = 2, 100
+#: how often the state of the requests is looked at, and that of the waiting ones too (operations): the asks of the next
+#: step show most of it
+STATES_EVERY, EVERYTHING_EVERY = 3, 9
+
+SUBMIT, ABORT, RESET, PAUSE = "submit", "abort", "reset", "pause"
+SCHEDULE, OUTPUT, SITUATION = "schedule", "output", "situation"
+#: methods that have the manager do something
+MOVING = frozenset({ABORT, RESET, SCHEDULE, OUTPUT})
+#: the end of a workload, not of the scheduler: told who never finishes; the answer is the situation that is left
+END = "end"
+
+
+@define(slots=True)
+class Note:
+    """One method of the scheduler in operation `index`: what it was told and answered.
+
+    events: what it did to its manager and its connector meanwhile. error: what it raised; it is the last note then.
+    """
+
+    index: int
+    method: str
+    arguments: tuple[Any, ...]
+    answer: Any
+    events: list[Event]
+    error: Exception | None = None
+
+
+@define(slots=True)
+class Client:
+    """Who waits for tokens: what was asked for, and how many have been delivered."""
+
+    prompt: int
+    limit: int
+    out: int = 0
+
+
+class _Raised(Exception):  # noqa: N818  # the end of a workload, no error of ours
+    """The scheduler raised."""
+
+
+class Drive:
+    """One workload under way. everything: every request is looked at after each operation."""
+
+    def __init__(self, setting: SchedulerSetting, make: MakeScheduler, *, everything: bool = False) -> None:
+        self.setting, self.everything = setting, everything
+        self.target = make(setting)
+        self.depth, self.drafts = setting.in_flight_depth, setting.num_speculative_tokens
+        self.proposes = self.depth == 1 and setting.facts.drafts > 0
+        self.prefixes = Prefixes() if setting.enable_caching else None
+        #: with caching on, what each request says
+        self.contents: dict[int, Content] = {}
+        self.clients: dict[int, Client] = {}
+        #: those that have not ended
+        self.live: dict[int, Client] = {}
+        self.grammars: set[int] = set()
+        self.flights: list[tuple[Planned, dict[int, bool], dict[int, Load]]] = []
+        self.transfers = UnderWay(setting)
+        self.index = -1
+        self.serial = 0
+        self.paused = UNPAUSED
+        #: notes that nobody has taken yet
+        self.notes: list[Note] = []
+
+    def run(self, trace: SchedulerTrace) -> Iterator[Note]:
+        """The operations of a workload, then plain steps until everything has finished."""
+        for operation in self._operations(trace):
+            self.index += 1
+            try:
+                self._apply(operation)
+            except _Raised:
+                yield from self.notes
+                return
+            yield from self.notes
+            self.notes.clear()
+        yield Note(self.index, END, tuple(self.live), self.target.situation(False), [])
+
+    def _operations(self, trace: SchedulerTrace) -> Iterator[SchedulerOperation]:
+        """Those of the workload, and what ends it: whoever is there finishes."""
+        for operation in trace.operations:
+            check_workload(trace.setting, operation)
+            yield operation
+        if self.live and self.paused != UNPAUSED:
+            yield Pause()
+        left = 64 + 4 * sum(client.prompt + client.limit for client in self.live.values())
+        transfers = self.transfers
+        while (self.live or self.flights or transfers.loading or transfers.sending) and left:
+            left -= 1
+            yield transfers.rest()
+
+    # ------------------------------------------------------------------------------------------ operations
+
+    def _apply(self, operation: SchedulerOperation) -> None:
+        if isinstance(operation, Step):
+            self._step(operation)
+        elif isinstance(operation, Submit):
+            if operation.request not in self.clients:
+                self._submit(operation)
+        elif isinstance(operation, Abort):
+            if operation.request in self.live:
+                self._call(ABORT, self.target.abort, operation.request)
+                del self.live[operation.request]
+                self._situation()
+        elif isinstance(operation, Reset):
+            if operation.running and self.setting.kv_connector:
+                return  # the release refuses it while anybody else holds blocks
+            self._call(RESET, self.target.reset, operation.running)
+            self._situation()
+        elif isinstance(operation, Pause):
+            self._call(PAUSE, self.target.pause, operation.state)
+            self.paused = operation.state
+
+    def _submit(self, operation: Submit) -> None:
+        content = None
+        if self.prefixes is not None:
+            content = self.contents[operation.request] = self.prefixes.begin(operation.forks)
+            self.prefixes.grow(content, operation.prompt)
+        client = Client(operation.prompt, operation.max_tokens)
+        self.clients[operation.request] = self.live[operation.request] = client
+        if operation.grammar:
+            self.grammars.add(operation.request)
+        self._call(SUBMIT, self.target.submit, operation, len(self.clients), content)
+
+    def _step(self, operation: Step) -> None:
+        planned = self._call(SCHEDULE, self.target.schedule)
+        self.flights.append((planned, self.target.samples(), self.transfers.joined))
+        while len(self.flights) >= (1 if operation.early or not self.live else self.depth):
+            self._output(operation)
+        self._situation()
+
+    def _output(self, operation: Step) -> None:
+        """The oldest step in flight comes back."""
+        planned, samples, joined = self.flights.pop(0)
+        returned = self._returned(operation, planned, samples)
+        proposed = None
+        if self.proposes and planned.tokens and not planned.skip_drafts:
+            wanted, most = dict(operation.drafts), planned.proposals
+            proposed = {name: min(wanted.get(name, most), most) for name, _ in planned.tokens}
+        transfers: Transfers = self.transfers.reported(operation, joined)
+        delivered: list[Delivered] = self._call(OUTPUT, self.target.output, returned, proposed, transfers)
+        for name, tokens, reason in delivered:
+            client = self.live.get(name)
+            if client is not None:
+                client.out += len(tokens)
+                if reason:
+                    del self.live[name]
+
+    def _returned(self, operation: Step, planned: Planned, samples: dict[int, bool]) -> dict[int, list[int]]:
+        """What is sampled for each request of a step."""
+        accepted, stops, drafts = dict(operation.accepted), dict(operation.stops), dict(planned.drafts)
+        valid, most = dict(operation.valid), self.drafts
+        returned: dict[int, list[int]] = {}
+        for name, _ in planned.tokens:
+            if not samples.get(name):
+                continue
+            count = 1
+            if name in drafts:
+                allowed = valid.get(name, most) if name in self.grammars else most
+                count += min(accepted.get(name, 0), drafts[name], allowed)
+            stop = min(stops[name], count - 1) if name in stops else -1
+            if self.prefixes is not None:
+                returned[name] = self._sampled(self.prefixes, name, count, stop)
+            else:
+                made = [FIRST_TOKEN + (self.serial + place) % TOKENS for place in range(count)]
+                if stop >= 0:
+                    made[stop] = STOP
+                returned[name] = made
+            self.serial += count
+        return returned
+
+    def _sampled(self, prefixes: Prefixes, name: int, count: int, stop: int) -> list[int]:
+        """With caching on what is sampled follows from the content; `stop`: place of a stop token, -1: none."""
+        client, content = self.clients[name], self.contents[name]
+        there = client.prompt + client.out
+        if stop >= 0:
+            prefixes.put(content, there + stop, STOP)
+        # nothing of a request that has stopped is delivered, but what is in flight goes on from all it sampled
+        gone = name not in self.live
+        most = self.depth * (1 + self.drafts)
+        prefixes.grow(content, there + (most if gone else count))
+        return content.tokens[there : there + count]
+
+    def _situation(self) -> None:
+        """State of every request that runs, now and then of all."""
+        everything = self.everything or self.index % EVERYTHING_EVERY == 0
+        if everything or self.index % STATES_EVERY == 0:
+            seen = self.target.situation(everything)
+            self.notes.append(Note(self.index, SITUATION, (everything,), seen, []))
+
+    def _call(self, method: str, ask: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  # what it answers
+        target = self.target
+        try:
+            answer = ask(*arguments)
+        except SlotcheckError:
+            raise
+        except Exception as error:
+            self.notes.append(Note(self.index, method, arguments, None, target.events, error))
+            raise _Raised from None
+        events = target.events if method in MOVING else []
+        self.notes.append(Note(self.index, method, arguments, answer, events))
+        if self.setting.kv_connector:
+            self.transfers.follow(events)
+        return answer
