@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.targets import compat
+from harness.targets.event_keys import odd_keys
 from harness.targets.manager import BLOCK_ID, Manager, StubRequest
 from harness.targets.visits import lacking, visits_of
 from oracle.content import Content, item_length
@@ -58,6 +59,7 @@ class CachingManager(Manager):
         self.hash_size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
         self.kinds = [group.kind for group in setting.groups]
         self.nodes: dict[Any, int] = {}
+        self.holders: dict[int, tuple[Content, int]] = {}
         self.found: dict[int, Any] = {}
         self.defers = setting.defers_copies
         self.pins: deque[Row] = deque()
@@ -86,8 +88,10 @@ class CachingManager(Manager):
         for block_hash in new:
             boundary += self.hash_size
             node = stub.content.named[boundary + self.ahead]
+            told = int.from_bytes(block_hash, "big") & ((1 << 64) - 1)
             self.nodes.setdefault(block_hash, node)
-            self.nodes.setdefault(int.from_bytes(block_hash, "big") & ((1 << 64) - 1), node)
+            self.nodes.setdefault(told, node)
+            self.holders.setdefault(told, (stub.content, boundary))
         stub.block_hashes.extend(new)
 
     def look_up(self, query: Query) -> Any:
@@ -229,11 +233,13 @@ class CachingManager(Manager):
         return ("cleared",) if kind == "AllBlocksCleared" else (kind,)
 
     def _odd_lists(self, event: Any) -> str:
-        """Lists of an event with an entry a name (P46) that have another length; "" when there are none."""
+        """Lists of an event with an entry a name (P46) that have another length, or wrong keys; "" where all is well."""
         names = len(event.block_hashes)
         keys = len(event.extra_keys) if event.extra_keys else names
         tokens = len(event.lookahead_token_ids or ()) if self.ahead else names
-        return "" if keys == tokens == names else f"{names} names, extra keys of {keys}, lookahead tokens of {tokens}"
+        if not keys == tokens == names:
+            return f"{names} names, extra keys of {keys}, lookahead tokens of {tokens}"
+        return odd_keys(event, self.holders, self.ahead)
 
     def _name(self, key: Any) -> Name:
         return self.group_of(key), self.nodes.get(self.hash_of(key), -1)
