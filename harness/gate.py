@@ -205,7 +205,7 @@ def _alone(data: bytes, profile: str, release: str, limits: str, choices: Choice
 
 def _answers(rule: Rule) -> bool:
     """Whether a rule decides what a manager with caching off answers to a trace that both releases can have."""
-    return rule.decides is not None and rule.decides[0] not in OF_TRACES and rule.spec[0] not in "WP"
+    return rule.decides is not None and rule.decides[0] not in OF_TRACES and rule.spec[0] == "A"
 
 
 def responsible(data: bytes, profile: str, older: str, newer: str) -> list[str]:

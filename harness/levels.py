@@ -102,7 +102,7 @@ def run_scheduler(
     from harness.targets.loader import load_scheduler
     from harness.targets.scheduler import Scheduler
     from harness.workload_outcome import WorkloadOptions
-    from harness.workload_run import MINIMA
+    from harness.workload_run import minima_of
 
     make = load_scheduler(target)
     known = Declared(load() if findings else (), release)
@@ -121,7 +121,7 @@ def run_scheduler(
             release=release,
             make=make,
             control=None if make is Scheduler else Scheduler,
-            options=WorkloadOptions(declared=known),
+            options=WorkloadOptions(declared=known, release=release),
             name_of=name_of,
             hang_seconds=hang_seconds,
         )
@@ -134,7 +134,7 @@ def run_scheduler(
         shared = "" if "upstream" not in one else ", upstream " + ("the same" if one["upstream"] else "agrees")
         lines.append(f"  {one['fingerprint']}  x{one['count']}{shared}  {one['trace']}")
     said = "\n".join([*lines, _verdict(report.verdict, report.reasons)])
-    return LevelReport(report.verdict, data, said, MINIMA)
+    return LevelReport(report.verdict, data, said, minima_of(release))
 
 
 def _verdict(verdict: str, reasons: list[str]) -> str:

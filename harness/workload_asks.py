@@ -82,7 +82,7 @@ class Predicted:
         expected = self.plan()
         self.exhausted()
         drained = self.allocator.new_step()
-        expected.zeroed = drained.new[0]
+        expected.zeroed = self.scheduler.zero_list(drained.new[0])
         if isinstance(drained, Drained):
             expected.copies = drained.copies
         if expected == planned:
@@ -216,7 +216,7 @@ class Predicted:
         assert names is not None
         if event.request != query.request or event.tokens == hit.tokens:
             return hit
-        for suspect in SUSPECTS:
+        for suspect in SUSPECTS[:1] if len(self.setting.groups) == 1 else SUSPECTS[1:]:
             found = names.finder.find(query, suspect=suspect)
             if found.tokens == event.tokens:
                 found = evolve(found, junction=event.junction)  # follows from the hit

@@ -9,6 +9,7 @@ import click
 from harness import tracefile, workload_table
 from harness.console import console
 from harness.findings import Declared
+from harness.targets.compat import installed_release
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
 from harness.workloads import run_workload
@@ -21,7 +22,9 @@ def replay(trace: SchedulerTrace, declared: Declared, target: str | None) -> int
     from harness.targets.loader import load_scheduler
 
     make = load_scheduler(target)
-    outcome = run_workload(trace, make, WorkloadOptions(declared=declared, keep_entries=True))
+    outcome = run_workload(
+        trace, make, WorkloadOptions(declared=declared, keep_entries=True, release=installed_release())
+    )
     click.echo(workload_table.text(outcome), nl=False)
     for difference in outcome.declared:
         finding = declared.explain(difference)
@@ -50,11 +53,12 @@ def shrink(trace: SchedulerTrace, output: Path | None, tries: int, target: str |
     from harness.targets.loader import load_scheduler
 
     make = load_scheduler(target)
-    outcome = run_workload(trace, make, WorkloadOptions())
+    options = WorkloadOptions(release=installed_release())
+    outcome = run_workload(trace, make, options)
     if not outcome.differences:
         console(stderr=True).print("the workload shows no difference: nothing to shrink")
         return 0
-    small = shrink_workload(trace, outcome.differences[0], make, max_tries=tries)
+    small = shrink_workload(outcome.trace, outcome.differences[0], make, options, max_tries=tries)
     text = tracefile.dumps(small.trace)
     if output is None:
         click.echo(text, nl=False)

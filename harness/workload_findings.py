@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness import tracefile
 from harness.findings import Finding, FindingError, argument
+from harness.targets.compat import installed_release
 from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
 from harness.workload_report import write
 from harness.workloads import run_workload
@@ -15,7 +16,7 @@ def _outcome(finding: Finding, make: MakeScheduler) -> WorkloadOutcome:
     trace = tracefile.read_any(path)
     if not isinstance(trace, SchedulerTrace):
         raise FindingError(f"finding {finding.name}: {path} must be a trace of the scheduler level, got {trace.level}")
-    return run_workload(trace, make, WorkloadOptions())
+    return run_workload(trace, make, WorkloadOptions(release=installed_release()))
 
 
 def reproduces(finding: Finding, make: MakeScheduler) -> bool:

@@ -21,9 +21,10 @@ from harness.shrink import same_defect
 from harness.verdict import AGREED, folder_name, judge
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
 from harness.workload_report import write
-from harness.workload_run import EXAMPLES, MINIMA, Found, WorkloadShard, canary_caught, run_shard
+from harness.workload_run import EXAMPLES, Found, WorkloadShard, canary_caught, minima_of, run_shard
 from harness.workload_shrink import Shrunk, shrink_workload
 from harness.workloads import run_workload
+from oracle.releases import NEWEST
 from oracle.trace import Difference
 from oracle.workload import SchedulerDifference, SchedulerTrace
 from strategies.workloads import decode, draw
@@ -99,8 +100,8 @@ class WorkloadReport:
                 for shrunk, count, folder in self.differences
             ],
             "declared": dict(sorted(total.declared.items())),
-            "reach": {name: total.reach[name] for name in MINIMA},
-            "missed": total.missed(),
+            "reach": {name: total.reach[name] for name in minima_of(self.job.release)},
+            "missed": total.missed(self.job.release),
         }
 
     def _upstream(self, shrunk: Shrunk) -> dict[str, bool]:
@@ -120,7 +121,7 @@ def _shard(job: WorkloadJob, number: int) -> WorkloadShard:
     drawn: list[bytes] = []
     draw(job.seed, number, EXAMPLES, drawn.append)
     for data in drawn:
-        trace = decode(data)
+        trace = decode(data, job.options.release or NEWEST)
         _, ended = in_a_fork(partial(run_workload, trace, job.make, job.options), job.hang_seconds)
         if ended:
             result.add(_lost(trace, ended), trace)
@@ -217,5 +218,5 @@ def _judge(report: WorkloadReport) -> None:
         ended=report.canary_ended,
         release=report.job.release,
         level="scheduler",
-        missed=report.total.missed(),
+        missed=report.total.missed(report.job.release),
     )

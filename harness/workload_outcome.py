@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from harness.workload_suspects import UNSHARDED, alone_by, stuck_again_by, stuck_by
+from harness.workload_suspects import UNSHARDED, alone_by, stuck_again_by, stuck_by, unreserved_by
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
@@ -33,13 +33,18 @@ MakeScheduler = Callable[[SchedulerSetting], SchedulerTarget]
 
 @define
 class WorkloadOptions:
-    """What is checked. predict, memory: whether these two oracles run; the laws always do."""
+    """What is checked. predict, memory: whether these two oracles run; the laws always do.
+
+    release: whose rules hold; None: the trace's own. limits: see strategies.
+    """
 
     aspects: frozenset[str] = frozenset(SCHEDULER_ASPECTS)
     declared: Callable[[Difference], bool] = lambda difference: False
     keep_entries: bool = False
     predict: bool = True
     memory: bool = True
+    release: str | None = None
+    limits: str | None = None
 
 
 @frozen(kw_only=True)
@@ -125,6 +130,8 @@ class Differences:
             causes = {ALONE: alone_by, AGAIN: stuck_again_by}
             cause = causes.get(violation.what, stuck_by)(self.setting) or alone_by(self.setting)
             tags = (cause,) if cause else ()
+        if violation.law == "W1" and violation.what.startswith("drafter"):
+            tags += unreserved_by(self.setting)
         if violation.law == "handover" and self.setting.dcp_size > 1:
             tags = (UNSHARDED,)
         group = None if violation.group < 0 else self.setting.groups[violation.group]

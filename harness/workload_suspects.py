@@ -8,6 +8,8 @@ from oracle.align import AlignRows
 from oracle.allocator import Allocator
 from oracle.groups import Mamba, ceil_div
 from oracle.laws import blocks_for_one
+from oracle.methods import unreserved
+from oracle.released import method_of
 from oracle.scheduler import Scheduler
 from oracle.workload import SchedulerSetting
 
@@ -25,7 +27,7 @@ def stuck_by(setting: SchedulerSetting) -> str:
     sizing leaves out. S44: a load leaves the blocks of a step's drafts free, also where nobody runs.
     """
     facts = setting.facts
-    room = min(setting.budget, setting.max_num_batched_tokens - facts.charged)
+    room = min(setting.budget, setting.max_num_batched_tokens - setting.charged)
     if min(room, setting.long_prefill_token_threshold or room) < facts.prefill_lookahead:
         return "largest part below the lookahead"
     if not setting.enable_chunked_prefill and room < setting.max_model_len - 1:
@@ -69,6 +71,12 @@ def alone_by(setting: SchedulerSetting) -> str:
     if spare < sum(ceil_div(ahead, group.block_size) for group in setting.groups if group.recycles):
         return "lookahead past the cap"
     return ""
+
+
+def unreserved_by(setting: SchedulerSetting) -> tuple[str, ...]:
+    """Law D-L1: the release keeps fewer slots than the method's drafter writes."""
+    row = method_of(setting.method, setting.parallel_drafting, setting.release)
+    return (f"lookahead of {row.name}",) if unreserved(row, setting.num_speculative_tokens) else ()
 
 
 def cut_by(setting: SchedulerSetting, prediction: Scheduler, name: int, new: int) -> tuple[str, ...]:

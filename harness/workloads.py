@@ -32,7 +32,7 @@ from harness.workload_reach import count_failure, count_output, count_step, coun
 from oracle.memory import Violation
 from oracle.scheduler_laws import SchedulerLaws
 from oracle.trace import Difference
-from oracle.workload import STOP, Planned, SchedulerTrace
+from oracle.workload import STOP, Planned, SchedulerTrace, of_release
 
 #: steps in a row in which nobody is scheduled, after which the first pass looks no further for now
 IDLE = 8
@@ -41,6 +41,7 @@ IDLE = 8
 def run_workload(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadOptions | None = None) -> WorkloadOutcome:
     """Run a workload, then plain steps until everything has finished; each note is judged at once."""
     options = options or WorkloadOptions()
+    trace = of_release(trace, options.release)
     drive = Drive(trace.setting, make, everything=options.keep_entries)
     return judged(trace, drive, drive.run(trace), options)
 
@@ -51,6 +52,7 @@ def run_in_passes(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadO
     Two code bases in turns at each step cost twice as much, because neither stays in the processor's caches. Where
     nobody is scheduled any more the judge goes along: it may have enough of it soon.
     """
+    trace = of_release(trace, options.release)
     drive = Drive(trace.setting, make, everything=options.keep_entries)
     notes = drive.run(trace)
     first: list[Note] = []

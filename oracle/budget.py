@@ -13,6 +13,8 @@ from oracle.breakdown import Breakdown, Formula
 from oracle.errors import SettingError
 from oracle.groups import FEW, at_least, one_of, optional
 from oracle.methods import Count, Method, draft_counts, method
+from oracle.released import method_of
+from oracle.releases import NEWEST, Choices, choices_of
 
 #: refusals, in the order in which the configurations are built
 MODULES, SEQS, ACTIVE, OVERLAP, BUDGET = "modules", "seqs", "active", "overlap", "budget"
@@ -126,14 +128,14 @@ class Facts:
     overlap: bool = False
 
 
-def refusal(case: Case) -> str:
+def refusal(case: Case, release: str = NEWEST) -> str:
     """Why a configuration is refused; empty when it is accepted.
 
     S11: draft tokens beyond the modules must be whole turns of them. S8: T rows must do for R requests of one token; no
     more may be active than there can be. S30: overlap needs placeholders, which the drafter must be able to fill on the
-    worker. B6: T must exceed what one request needs beside its token.
+    worker. B6: T must exceed what one request needs beside its token, by what the release takes for that.
     """
-    row = case.row
+    row = method_of(case.method, case.parallel, release)
     if case.drafts > row.modules and case.drafts % row.modules:
         return MODULES
     if case.budget < case.seqs:
@@ -142,15 +144,24 @@ def refusal(case: Case) -> str:
         return ACTIVE
     if case.overlap and not row.overlaps:
         return OVERLAP
-    if case.drafts and row.name != "diffusion" and case.budget <= row.reserved.of(case.drafts):
+    if case.drafts and row.name != "diffusion" and not _has_slots(case, row, choices_of(release)):
         return BUDGET
     return ""
 
 
-def active_limit(case: Case) -> int | None:
+def _has_slots(case: Case, row: Method, choices: Choices) -> bool:
+    """B6: whether T leaves a token beside what is kept for drafts (S1)."""
+    slots = row.charged.of(case.drafts)
+    if choices.charged_up_front:
+        rest = case.budget - slots * case.seqs
+        return rest >= (case.scheduled or 1)
+    return case.budget > (row.reserved.of(case.drafts) if choices.refused_by_lookahead else slots)
+
+
+def active_limit(case: Case, release: str = NEWEST) -> int | None:
     """A (requests): a draft pass of its own has T rows for all requests; no more may be active than fit (B5, S17)."""
     rows = case.row.own_rows.of(case.drafts)
-    if not rows:
+    if not rows or not choices_of(release).own_pass_limited:
         return case.active
     wanted = case.seqs if case.active is None else case.active
     fit = case.budget // rows
@@ -162,24 +173,31 @@ def depth(case: Case) -> int:
     return 2 if case.overlap else 1
 
 
-def predict(case: Case) -> Facts:
-    """What the rules say of a case."""
-    why = refusal(case)
+def scheduled_limit(case: Case, row: Method, choices: Choices) -> int | None:
+    """G (tokens) where nobody gives it: T, less what is charged for every request where that is done once (S1)."""
+    if case.scheduled is not None or not case.drafts or row.name == "diffusion":
+        return case.scheduled
+    return case.budget - (row.charged.of(case.drafts) * case.seqs if choices.charged_up_front else 0)
+
+
+def predict(case: Case, release: str = NEWEST) -> Facts:
+    """What the rules of a release say of a case."""
+    why = refusal(case, release)
     if why:
         return Facts(refused=why)
-    row, drafts = case.row, case.drafts
+    choices = choices_of(release)
+    row, drafts = method_of(case.method, case.parallel, release), case.drafts
     drop = row.block_drop and not case.drop_disabled
     ahead = row.prefill_lookahead.of(drafts)
-    hashed = drop and case.caching and not case.connector and not case.hash_disabled
-    drafter = drafts > 0 and row.name != "diffusion"
+    hashed = choices.hash_lookahead and drop and case.caching and not case.connector and not case.hash_disabled
     return Facts(
         drafts=drafts,
         lookahead=row.reserved.of(drafts),
         prefill_lookahead=ahead,
         hash_lookahead=ahead if hashed else 0,
         charged=row.charged.of(drafts),
-        scheduled=case.budget if drafter and case.scheduled is None else case.scheduled,
-        active=active_limit(case),
+        scheduled=scheduled_limit(case, row, choices),
+        active=active_limit(case, release),
         in_flight=depth(case) * case.budget,
         query_rows=row.verified_rows(drafts),
         eagle=row.eagle,

@@ -20,7 +20,8 @@ class Chunks:
     size: tokens a block of the align groups, 0 without any. most: the largest chunk there is. use_eagle: a hit loses
     its last unit, of `unit` tokens (0: a block). ahead: hash lookahead. inner: hits may end inside a block, at
     multiples of hash_size. checkpoints: the chunk that ends a prefill also saves an inner state, at a multiple of
-    `alignment` from its start. junctions: whether a chunk stops at one exactly.
+    `alignment` from its start. junctions: whether a chunk stops at one exactly. to_the_end: the last boundary of all
+    tokens is kept even where none is behind it.
     """
 
     size: int
@@ -33,6 +34,7 @@ class Chunks:
     alignment: int | None = None
     junctions: bool = False
     unit: int = 0
+    to_the_end: bool = False
 
     def end(self, start: int, end: int, prompt: int, tokens: int, junction: int = 0) -> int:
         """Where a chunk that begins at `start` and could go to `end` ends; `start` if it cannot be cut well."""
@@ -41,7 +43,7 @@ class Chunks:
             return end
         size = self.size
         saved_inside = self._saved_inside(start, end, last)
-        keep = 0 if saved_inside else resume_position(tokens, size, self.ahead, self.use_eagle)
+        keep = 0 if saved_inside else self._kept(tokens, size)
         if end < last:
             aligned = end // size * size
             if aligned > start or size <= self.most:
@@ -50,13 +52,17 @@ class Chunks:
         if start % size and not saved_inside:
             stops.append((start // size + 1) * size)
         if self.inner and not saved_inside:
-            tail = resume_position(prompt, self.hash_size, self.ahead, self.use_eagle)
+            tail = self._kept(prompt, self.hash_size)
             if keep < tail < prompt:
                 stops.append(tail)
         if start < junction < end:
             exact = self.junctions and junction <= prompt
             stops.append(junction if exact else start + (junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
+
+    def _kept(self, tokens: int, unit: int) -> int:
+        """The last multiple of `unit` in a sequence that is worth a state."""
+        return resume_position(tokens + (self.to_the_end and not self.use_eagle), unit, self.ahead, self.use_eagle)
 
     def _saved_inside(self, start: int, end: int, last: int) -> bool:
         """The chunk that ends the prefill saves its inner boundary by itself (A44)."""

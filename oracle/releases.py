@@ -21,7 +21,7 @@ CONFIRMED = {
     "rules": (NEWEST,),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
-    "scheduler": (NEWEST,),
+    "scheduler": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
 }
 
 
@@ -99,6 +99,57 @@ class Choices:
     """The runner can cut drafts while it serves (W5)."""
     encoder_alone: bool = True
     """An engine that runs a multimodal encoder alone has no warmup (W3)."""
+    fill_in_lookahead: bool = True
+    """DSpark that does not sample from its anchor has the K + 1 slots that it writes (D8)."""
+    all_eagles_drop: bool = False
+    """DFlash and DSpark drop a block too, though their drafters read no further (D11)."""
+    modules_read_ahead: bool = True
+    """The chunks of a drafter of several modules leave K known tokens (D10)."""
+    charged_up_front: bool = False
+    """Draft slots of all R requests are taken off the budget once, not those of each that is scheduled (S1)."""
+    refused_by_lookahead: bool = True
+    """A budget is refused that does not exceed the lookahead, else one that does not exceed the slots (B6)."""
+    own_pass_limited: bool = True
+    """Where drafters have a pass of their own, no more requests run than it has rows for (S17)."""
+    first_runner: tuple[str, ...] = ()
+    """Methods that the V1 runner takes beside those that it takes for ever, with the models of this harness (S23)."""
+    ngram_overlaps: bool = True
+    """N-gram drafts can be made while a step is in flight (S30)."""
+    counts_checked: bool = True
+    """The V1 runner takes draft counts with those methods alone whose drafters can follow them (S24)."""
+    skips_drafts: bool = True
+    """The worker is told when nobody can use drafts (S23)."""
+    own_cadence: bool = True
+    """An engine without data parallelism holds prefills by itself (S15)."""
+    goes_on_behind_victim: bool = True
+    """Under priority the running pass goes on after a request was its own victim (S29)."""
+    empty_part_aside: bool = True
+    """A candidate that is left with no token is set aside, else the admission pass ends (S8)."""
+    named_after_drafts: bool = True
+    """With drafts too an output gives names, up to what is not in flight (S40)."""
+    active_option: bool = True
+    """Fewer requests can be let run than there are seats (S8)."""
+    chunks_to_the_end: bool = False
+    """A chunk ends at the last border of a sequence, though no token may be behind it (S41)."""
+    pause_spares_holders: bool = True
+    """Who holds blocks goes on while the engine takes nobody new (S8)."""
+    load_reserve: str = "each group"
+    """What the drafts of a step add to what a load leaves free (S44): blocks of "each group", of "one group" for each
+    request, or "nothing"."""
+    holders_first: bool = True
+    """Who waits with blocks has a queue of his own, which goes first; else whoever was set aside has one (S8)."""
+    threshold_alone: bool = False
+    """The long-prefill cap holds for a request that is alone too (S4)."""
+    adaptive_threshold: bool = True
+    """The long-prefill cap can follow the number of requests (S4)."""
+    pads_alone: bool = True
+    """A newcomer with a hit is padded though nobody runs (S21)."""
+    spares_unfreed: bool = True
+    """Nobody is preempted whose blocks would not come free now (S49)."""
+    load_failures_whole: bool = True
+    """A load can be told to have failed as a whole (S48)."""
+    stop_takes_back: bool = True
+    """Tokens cut at a stop are no longer counted as computed (S12)."""
 
 
 #: choices that say what a trace may have; the others decide answers
@@ -120,6 +171,10 @@ OF_TRACES = frozenset(
         "null_redirect",
         "adaptive_verification",
         "encoder_alone",
+        "active_option",
+        "adaptive_threshold",
+        "load_failures_whole",
+        "ngram_overlaps",
     }
 )
 
@@ -142,12 +197,17 @@ def confirmed(release: str | None, level: str = "manager") -> bool:
     return release is not None and release.partition("+")[0] in CONFIRMED.get(level, ())
 
 
+def specified(release: str, level: str) -> bool:
+    """Whether a level's rules are known for a release: one that was compared, or a newer one."""
+    version = Version(release.partition("+")[0])
+    return confirmed(release, level) or version > Version(NEWEST) or version == Version("0")
+
+
 def runs(release: str | None, level: str) -> bool:
     """Whether a level can run a release: manager and warmup any, the others what they specify or a newer one."""
     if release is None or level in ("manager", "warmup"):
         return True
-    version = Version(release.partition("+")[0])
-    return confirmed(release, level) or version > Version(NEWEST) or version == Version("0")
+    return specified(release, level)
 
 
 def same_release(asked: str, installed: str | None) -> bool:

@@ -20,7 +20,7 @@ from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_step import NextStep
 from oracle.scheduler_transfers import Blocks, Loads
 from oracle.trace import GRANTED, Call
-from oracle.workload import LOADING, PAUSED_ALL, RUNNING, UNPAUSED, Planned, SchedulerSetting
+from oracle.workload import PAUSED_NEW, RUNNING, UNPAUSED, Planned, SchedulerSetting
 
 
 class Scheduler(Loads):
@@ -28,27 +28,30 @@ class Scheduler(Loads):
 
     def __init__(self, setting: SchedulerSetting, *calls: Callable[..., Any], blocks: Blocks | None = None) -> None:
         super().__init__(setting, *calls, blocks=blocks)
-        facts = setting.facts
+        facts, choices = setting.facts, setting.choices
         self.budget, self.rows = setting.budget, setting.max_num_batched_tokens
         self.active = facts.active or setting.max_num_seqs
-        self.charged, self.ahead = facts.charged, facts.prefill_lookahead
-        takes = takes_counts(method(setting.method, setting.parallel_drafting))
+        self.charged, self.ahead = setting.charged, facts.prefill_lookahead
+        takes = not choices.counts_checked or takes_counts(method(setting.method, setting.parallel_drafting))
         ranges = setting.draft_counts if takes else None
         self.table = None if ranges is None else draft_counts(ranges, self.drafts, setting.max_num_seqs)
         self.second_runner = facts.runner == "V2"
-        self.can_skip = self.lookahead > 0 and self.second_runner
-        self.overlap = setting.in_flight_depth > 1
+        self.can_skip = self.lookahead > 0 and self.second_runner and choices.skips_drafts
         self.encoder_budget = setting.encoder_budget
         self.chunked = setting.enable_chunked_prefill
         self.threshold = setting.long_prefill_token_threshold
         self.adaptive = setting.long_prefill_token_threshold_adaptive
-        self.interval = setting.prefill_schedule_interval
+        self.interval = setting.prefill_schedule_interval if choices.own_cadence else 1
+        self.goes_on, self.empty_aside = choices.goes_on_behind_victim, choices.empty_part_aside
+        self.capped_alone, self.pads_alone = choices.threshold_alone, choices.pads_alone
+        self.spares_unfreed, self.spares_holders = choices.spares_unfreed, choices.pause_spares_holders
         most = min(self.budget, self.threshold) if self.threshold else self.budget
         if self.caching:
             self.chunks = evolve(chunks_of(setting), most=most)
         else:
             drop = facts.block_drop and not facts.hash_lookahead
             self.chunks = Chunks(setting.align_size, most, drop, facts.hash_lookahead)
+        self.chunks = evolve(self.chunks, to_the_end=choices.chunks_to_the_end)
         #: what the chunk rule saw in this step of each request: computed tokens, most tokens
         self.cuts: dict[int, tuple[Request, int, int]] = {}
         self.step, self.cap = NextStep(self), 0
@@ -61,7 +64,7 @@ class Scheduler(Loads):
         held = self._held()
         self.cap = threshold = self._threshold()
         self._running_pass(step, held, threshold)
-        if not step.victims and self.paused != PAUSED_ALL:
+        if not step.victims and self.paused in ((UNPAUSED, PAUSED_NEW) if self.spares_holders else (UNPAUSED,)):
             self._admission_pass(step, held, threshold)
         if step.tokens:
             self.executed += 1
@@ -75,7 +78,7 @@ class Scheduler(Loads):
     def _threshold(self) -> int:
         """S4: most tokens of one request in a step; 0: no cap, nobody would starve."""
         number = len(self.running) + len(self.waiting) + len(self.holding)
-        if not self.threshold or number < 2:
+        if not self.threshold or (number < 2 and not self.capped_alone):
             return 0
         return max(self.threshold, self.rows // number) if self.adaptive else self.threshold
 
@@ -101,7 +104,7 @@ class Scheduler(Loads):
             granted = self.ask(call)
             while granted.outcome != GRANTED:
                 victim = self._victim()
-                if not self._movable(victim):
+                if self.spares_unfreed and not self._movable(victim):
                     return  # S49: its blocks would not come free now
                 place = self.running.index(victim)
                 del self.running[place]
@@ -113,7 +116,7 @@ class Scheduler(Loads):
                     break
                 granted = self.ask(call)
             if granted.outcome != GRANTED:
-                if self.by_priority:
+                if self.by_priority and self.goes_on:
                     continue  # S29: those behind are more urgent, and blocks have come free
                 return
             step.add(request, request.comp, new, granted.new)
@@ -159,7 +162,7 @@ class Scheduler(Loads):
         aside: list[Request] = []
         holding: list[Request] = []
         while step.open() and len(self.running) < self.active:
-            queue = self.holding or (self.waiting if self.paused == UNPAUSED else [])
+            queue = self._next_queue()
             if not queue:
                 break
             request = queue[0]
@@ -169,7 +172,7 @@ class Scheduler(Loads):
             local, external, new, padded, loads = size
             if new == 0 and not loads:
                 self.deferred.add(request)
-                (holding if request.comp or request.status == LOADING else aside).append(queue.pop(0))
+                (holding if self._holds(request) else aside).append(queue.pop(0))
                 continue
             comp = request.comp + local
             call = self._load_call(request, comp, external) if loads else self._call(request, comp, new, True, local)
@@ -179,7 +182,7 @@ class Scheduler(Loads):
                 break
             del queue[0]
             if loads:
-                self._load(request, comp + external, external)
+                self._load(request, comp + external, external, seen.rows)
                 self.deferred.add(request)
                 holding.append(request)
                 continue
@@ -222,8 +225,9 @@ class Scheduler(Loads):
             return None
         new, padded = self._size(request, comp, step, threshold)
         if new > 0 and comp == 0 and request.encoder > step.encoder:
-            return aside  # section 9: its encoder's input does not fit into this step
-        return None if new < 0 else (local, external, new, padded, False)
+            return aside if self.empty_aside else None  # section 9: its encoder's input does not fit into this step
+        ends = new < 0 or (new == 0 and not self.empty_aside)
+        return None if ends else (local, external, new, padded, False)
 
     def _size(self, request: Request, comp: int, step: NextStep, threshold: int) -> tuple[int, bool]:
         """S9, S21: tokens of an admitted part, and whether it is padded with placeholder drafts; -1: the pass ends."""
@@ -233,7 +237,7 @@ class Scheduler(Loads):
             and self.table is None
             and new == 1
             and not step.chunk_ran
-            and (bool(step.cached) or comp > 0)
+            and (bool(step.cached) or (comp > 0 and self.pads_alone))
         )
         if pads and comp + 1 + self.drafts + 1 <= self.limit:
             new, padded = 1 + self.drafts, True

@@ -64,7 +64,7 @@ class SchedulerLaws:
         self.caching = setting.enable_caching
         self.rows_of: dict[int, Rows] = {}
         self.held_blocks: set[int] = set()
-        self.budget, self.rows, self.charged = setting.budget, setting.max_num_batched_tokens, facts.charged
+        self.budget, self.rows, self.charged = setting.budget, setting.max_num_batched_tokens, setting.charged
         self.active = facts.active or setting.max_num_seqs
         self.drafts, self.lookahead, self.ahead = facts.drafts, facts.lookahead, facts.prefill_lookahead
         self.longest = setting.max_model_len

@@ -116,7 +116,7 @@ class OracleScheduler:
             self.names.step_starts()
         planned = self.scheduler.schedule()
         drained = self.allocator.new_step()
-        planned.zeroed = drained.new[0]
+        planned.zeroed = self.scheduler.zero_list(drained.new[0])
         if isinstance(drained, Drained):
             planned.copies = drained.copies
         self.sampling = {name: not self.scheduler.requests[name].chunk for name, _ in planned.tokens}

@@ -15,6 +15,7 @@ from oracle.workload import (
     COMPILING,
     ERROR,
     LENGTH,
+    LOADING,
     PREEMPTED,
     PRIORITY,
     RUNNING,
@@ -50,10 +51,11 @@ class Queues:
         self.drafts, self.lookahead = facts.drafts, facts.lookahead
         self.by_priority = setting.policy == PRIORITY
         self.must_fit = setting.scheduler_reserve_full_isl
+        self.overlap, self.choices = setting.in_flight_depth > 1, setting.choices
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: list[Request] = []
-        #: those that wait with blocks: loads under way or ended, not yet admitted
+        #: those that wait with blocks: loads under way or ended, not yet admitted; in old releases whoever is set aside
         self.holding: list[Request] = []
         self.deferred: set[Request] = set()
         self.flights: list[InFlight] = []
@@ -83,6 +85,18 @@ class Queues:
         """S26."""
         if self.by_priority:
             queue.sort(key=lambda one: (*one.urgency, str(one.id)))
+
+    def _holds(self, request: Request) -> bool:
+        """Whether a request that is set aside goes to the other queue: it has blocks; in old releases everybody."""
+        return bool(request.comp) or request.status == LOADING or not self.choices.holders_first
+
+    def _next_queue(self) -> list[Request]:
+        """Who is looked at next (S8): who holds blocks first; in old releases who was set aside, in their turn."""
+        if self.choices.holders_first:
+            return self.holding or (self.waiting if self.paused == UNPAUSED else [])
+        if self.by_priority and self.holding and self.waiting:
+            return min(self.waiting, self.holding, key=lambda queue: (*queue[0].urgency, str(queue[0].id)))
+        return self.holding or self.waiting
 
     def _call(self, request: Request, comp: int, new: int, admission: bool, local: int = 0) -> Call:
         """S5 and S10: what is asked. The full lookahead always, at admission and for a chunk that is not the last."""
@@ -132,14 +146,13 @@ class Queues:
             if not tokens:
                 continue
             rejected = flight.drafts.get(name, 0) - (len(tokens) - 1) if flight.drafts.get(name) else 0
-            names = self.caching and not stale and request.status == RUNNING and (request.ph > 0 or self.drafts > 0)
+            names = self.caching and not stale and request.status == RUNNING and self._names(request)
             kept, reason = self._append(request, tokens, stop)
             if not stale:
-                request.comp -= rejected + len(tokens) - len(kept)
-                if request.ph > 0:
-                    request.ph -= rejected + len(tokens)
-            if names:  # S40
-                self.name(request, self._call(request, request.comp, 0, False), request.comp - request.fl)
+                self._settle(request, rejected, len(tokens), len(kept))
+            if names:
+                sure = request.comp - (request.fl if self.choices.named_after_drafts else request.ph)
+                self.name(request, self._call(request, request.comp, 0, False), sure)
             if name in refused and request.grammar:
                 reason = ERROR
             delivered.append((name, tuple(kept), reason))
@@ -148,6 +161,17 @@ class Queues:
                 self._end(request)
         self._leave(ended)
         return delivered
+
+    def _names(self, request: Request) -> bool:
+        """S40: whether an output of the request gives names."""
+        return request.ph > 0 or self.drafts > 0 if self.choices.named_after_drafts else self.overlap
+
+    def _settle(self, request: Request, rejected: int, returned: int, kept: int) -> None:
+        """S12, S19, S31: rejected drafts are not computed; nor are tokens cut at a stop, which are no placeholders."""
+        cut = returned - kept if self.choices.stop_takes_back else 0
+        request.comp -= rejected + cut
+        if request.ph > 0:
+            request.ph -= rejected + kept + cut
 
     def propose(self, proposed: dict[int, int] | None, valid: dict[int, int]) -> None:
         """S20: the drafts of the next step, without overlap; of a request with a grammar those that it allows."""
@@ -187,7 +211,11 @@ class Queues:
             request.status = COMPILING
             self.deferred.add(request)
         self.requests[request.id] = request
-        self._enqueue(request)
+        if request.grammar and not self.choices.holders_first:
+            self.holding.append(request)
+            self._order(self.holding)
+        else:
+            self._enqueue(request)
 
     def abort(self, name: int) -> None:
         """S14: it leaves at once, whatever is in flight."""

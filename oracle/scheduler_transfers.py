@@ -14,7 +14,7 @@ from oracle.groups import Mamba, ceil_div
 from oracle.remote import FarSide
 from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import InFlight, Request
-from oracle.trace import Call
+from oracle.trace import Call, Rows
 from oracle.workload import (
     COMPILING,
     ERROR,
@@ -64,7 +64,11 @@ class Loads(Queues):
         self.spare = sum(ceil_div(self.beyond, size) for group, size in sizes if not isinstance(group, Mamba))
         self.size = setting.scheduler_block_size
         self.by_block = setting.fails_by_block
-        self.skipped = tuple(index for index, group in enumerate(setting.groups) if group.cacheable)
+        self.sizes = [size for _, size in sizes]
+        #: groups whose blocks a load leaves out of the zero list; or blocks that are taken out of it afterwards
+        skips = not self.choices.load_zeroing
+        self.skipped = tuple(index for index, group in enumerate(setting.groups) if group.cacheable and skips)
+        self.loaded_blocks: set[int] = set()
         self.prefilling: dict[Request, None] = {}
         self.arrived: set[Request] = set()
         self.failed: set[Request] = set()
@@ -128,7 +132,10 @@ class Loads(Queues):
         """S44 (blocks): what those who started earlier still need, and the drafts of a step."""
         assert self.blocks is not None
         calls = [self._call(one, one.comp, 0, False) for one in self.prefilling]
-        return sum(self.blocks.remaining(call, self.beyond) for call in calls) + self.spare
+        if self.choices.load_reserve == "each group":
+            return sum(self.blocks.remaining(call, self.beyond) for call in calls) + self.spare
+        step = ceil_div(self.beyond, self.size) if self.choices.load_reserve == "one group" else 0
+        return sum(self.blocks.remaining(call, 0) + step for call in calls) + step
 
     def _load_call(self, request: Request, local: int, external: int) -> Call:
         """S43: nothing is computed, so no draft slots: both sides must hold equally many blocks."""
@@ -142,11 +149,19 @@ class Loads(Queues):
             self.far.started(request.id, external, request.preemptions)
             self.blocks.started(request.id, external)
 
-    def _load(self, request: Request, computed: int, external: int) -> None:
+    def _load(self, request: Request, computed: int, external: int, rows: Rows) -> None:
         """S43: it waits, with its blocks, for what is loaded."""
         self._started(request, external)
         request.status, request.comp = LOADING, computed
         self.prefilling[request] = None
+        if self.choices.load_zeroing:
+            for row, size in zip(rows, self.sizes, strict=True):
+                self.loaded_blocks.update(row[(computed - external) // size : ceil_div(computed, size)])
+
+    def zero_list(self, taken: tuple[int, ...]) -> tuple[int, ...]:
+        """What of the manager's zero list the worker is told: not what a load writes (A60)."""
+        skipped, self.loaded_blocks = self.loaded_blocks, set()
+        return tuple(block for block in taken if block not in skipped) if skipped else taken
 
     def _ready(self, request: Request) -> bool:
         """S45: whether a load under way has ended, or a grammar is compiled; then it is an ordinary candidate."""

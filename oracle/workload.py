@@ -172,24 +172,32 @@ class SchedulerSetting(Setting):
     @cached_property
     def budget(self) -> int:
         """G (tokens)."""
-        return self.max_num_scheduled_tokens or self.max_num_batched_tokens
+        return self.max_num_scheduled_tokens or self.facts.scheduled or self.max_num_batched_tokens
+
+    @cached_property
+    def charged(self) -> int:
+        """Rows (c): what each scheduled request is charged for its drafts."""
+        return 0 if self.choices.charged_up_front else self.facts.charged
 
     @cached_property
     def facts(self) -> Facts:
         """What the configuration comes to: lookahead, charged slots, limits, or a refusal."""
-        return predict(
-            Case(
-                method=self.method if self.num_speculative_tokens else "none",
-                parallel=self.parallel_drafting,
-                drafts=self.num_speculative_tokens,
-                budget=self.max_num_batched_tokens,
-                seqs=self.max_num_seqs,
-                scheduled=self.max_num_scheduled_tokens,
-                active=self.max_num_active_seqs,
-                overlap=self.in_flight_depth > 1,
-                caching=self.enable_caching,
-                connector=self.kv_connector,
-            )
+        return predict(self.case, self.release)
+
+    @property
+    def case(self) -> Case:
+        """The configuration that decides of it."""
+        return Case(
+            method=self.method if self.num_speculative_tokens else "none",
+            parallel=self.parallel_drafting,
+            drafts=self.num_speculative_tokens,
+            budget=self.max_num_batched_tokens,
+            seqs=self.max_num_seqs,
+            scheduled=self.max_num_scheduled_tokens,
+            active=self.max_num_active_seqs,
+            overlap=self.in_flight_depth > 1,
+            caching=self.enable_caching,
+            connector=self.kv_connector,
         )
 
     @property
@@ -486,6 +494,25 @@ class SchedulerDifference(Difference):
 
 #: what a run of this level compares, from robust to strict
 SCHEDULER_ASPECTS = ("error", "law", "ask", "output", "delivered", "state")
+
+
+def of_release(trace: SchedulerTrace, release: str | None) -> SchedulerTrace:
+    """The same workload by the rules of a release (None: as it is), with what its engine tells the manager there.
+
+    SettingError where its engine does not have the setting.
+    """
+    setting = trace.setting
+    if release is None or release == setting.release:
+        return trace
+    changes: dict[str, object] = {"release": release}
+    if setting.enable_caching:
+        facts = predict(setting.case, release)
+        changes |= {
+            "use_eagle": facts.block_drop and not facts.hash_lookahead,
+            "num_hash_lookahead_tokens": facts.hash_lookahead,
+            "num_prefill_lookahead_tokens": facts.prefill_lookahead,
+        }
+    return with_setting(trace, **changes)
 
 
 def with_setting(trace: SchedulerTrace, **changes: object) -> SchedulerTrace:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from oracle.groups import MLA, RSWA, ChunkedLocal, CrossAttention, FullAttention, Group, Mamba, SlidingWindow
 from oracle.laws import blocks_for_one
-from oracle.methods import METHODS, Method
+from oracle.methods import METHODS, Method, method
+from oracle.released import method_of
+from oracle.releases import NEWEST, Choices, choices_of, specified
 from oracle.setting import Setting
 from oracle.workload import (
     ASYNC,
@@ -42,7 +44,7 @@ from oracle.workload import (
     Submit,
 )
 from strategies import traces
-from strategies.settings import Reader
+from strategies.settings import Reader, may_shard, within
 
 #: bytes a trace, some 50 steps
 LENGTH = 224
@@ -155,7 +157,9 @@ def _resized(group: Group, size: int) -> Group:
     return evolve(group, block_size=size)
 
 
-def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool) -> dict[str, Any]:
+def _cached(
+    reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool, release: str
+) -> dict[str, Any]:
     """What the engine is told with caching on; nothing where these groups cannot be cached."""
     sizes = [group.block_size for group in groups]
     chunked = any(isinstance(group, ChunkedLocal) for group in groups)
@@ -164,7 +168,8 @@ def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int,
     value = reader.byte()
     states = [group for group in groups if isinstance(group, Mamba)]
     connected = "connector" in drawn
-    if connected and (states or (drops and (chunked or ahead > lcm(*sizes)))):
+    hashes = choices_of(release).hash_lookahead and not connected
+    if (connected and states) or (drops and not hashes and (chunked or ahead > lcm(*sizes))):
         return {}
     common = gcd(*sizes)
     divisors = [size for size in range(1, common + 1) if common % size == 0]
@@ -175,8 +180,8 @@ def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int,
     interval = lcm(*sizes) if sparse and not value & 64 else None
     return {
         "enable_caching": True,
-        "num_hash_lookahead_tokens": ahead if drops and not connected else 0,
-        "use_eagle": drops and connected,
+        "num_hash_lookahead_tokens": ahead if drops and hashes else 0,
+        "use_eagle": drops and not hashes,
         "num_prefill_lookahead_tokens": ahead,
         "hash_block_size": divisors[-1 - (value >> 2) % len(divisors)] if fine else None,
         "prefix_cache_retention_interval": None if interval is None else interval * (0, 1, 0, 2)[value >> 4 & 3],
@@ -204,9 +209,19 @@ def _counts(value: int, drafts: int, seats: int) -> tuple[tuple[int, int, int], 
     return ((1, few, drafts), (few + 1, few + 8, value // 8 % drafts))
 
 
-def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
-    """The setting that the first bytes stand for, and the switches of its operations."""
-    drawn = Drawn(reader)
+def _without(drawn: Drawn, choices: Choices, release: str) -> None:
+    """What a release does not have, or what is not specified for it, is not drawn."""
+    absent = {"caching": not specified(release, "caching"), "active": not choices.active_option}
+    drawn.on -= {name for name, lacks in absent.items() if lacks}
+
+
+def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = None) -> tuple[SchedulerSetting, Drawn]:
+    """The setting that the first bytes stand for, by the rules of a release, and the switches of its operations.
+
+    limits: the release whose methods, kinds and options are drawn, if it is another one.
+    """
+    drawn, choices = Drawn(reader), choices_of(limits or release)
+    _without(drawn, choices, limits or release)
     which, rest = reader.byte(), reader.byte()
     key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
     name, parallel, drafts, row = "none", False, 0, METHODS["none", False]
@@ -214,7 +229,10 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     if "speculation" in drawn:
         (name, parallel), row = key, METHODS[key]
         drafts = _drafts(row, wanted)
-    depth = 2 if "overlap" in drawn and row.overlaps else 1
+        row = method_of(name, parallel, release)
+    limited = method_of(name, parallel, limits or release)
+    kept = limited.charged.of(drafts)
+    depth = 2 if "overlap" in drawn and limited.overlaps else 1
     longest = 9 + reader.below(48)
     if "connector" in drawn and "overlap" in drawn:  # who ends while a step of it is in flight keeps its blocks back
         drawn.on |= {"abort", "stops"}
@@ -225,12 +243,13 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     if "dcp" in drawn:
         drawn.on.discard("caching")
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
-    least = max(seats, row.reserved.of(drafts) + 1, row.charged.of(drafts) + 1)
+    up_front = kept * seats if choices.charged_up_front else 0
+    least = max(seats, max(method(name, parallel).reserved.of(drafts), kept, up_front) + 1)
     value = reader.byte()
     batched = least + (value % 8, value % 24, longest, value % (2 * longest))[value >> 6]
     chunked = "unchunked" not in drawn
     if not chunked:
-        batched = max(batched, longest)
+        batched = max(batched, longest + up_front)
     groups = _prefilled_again(_groups(reader, drawn, drafts, depth, longest), row.prefill_lookahead.of(drafts))
     if encoded:
         size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
@@ -238,6 +257,9 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
     sharded = "dcp" in drawn and not any(isinstance(group, Mamba) for group in groups)
     if sharded:  # a group that recycles its blocks cannot be
         groups = tuple(evolve(group, dcp_sharded=not group.recycles) for group in groups)
+    groups = tuple(within(group, choices) for group in groups)
+    sharded = sharded and may_shard(groups, choices, limits is not None)
+    sharded = sharded and not any(group.recycles and group.dcp_sharded for group in groups)
     value = reader.byte()
     threshold = (1, 2, 4, 8)[value & 3] if "threshold" in drawn else 0
     more: dict[str, Any] = {
@@ -251,8 +273,9 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
         "groups": groups,
         "dcp_size": 2 if sharded else 1,
         "max_encoder_len": encoded,
+        "release": release,
     }
-    cached = _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop)
+    cached = _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop, release)
     if not cached:
         more["groups"] = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
@@ -266,10 +289,12 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
             num_blocks=1 + need * sixths // 6 + reader.below(3),
             max_num_encoder_input_tokens=encoded + (budget >> 1) % (2 * encoded) * (budget & 1) if encoded else None,
             watermark=0.12 if "watermark" in drawn else 0.0,
-            max_num_scheduled_tokens=max(1, batched - 1 - budget % 6) if "scheduled" in drawn and chunked else None,
+            max_num_scheduled_tokens=max(1, batched - up_front - 1 - budget % 6)
+            if "scheduled" in drawn and chunked
+            else None,
             max_num_active_seqs=1 + value % seats if "active" in drawn else None,
             long_prefill_token_threshold=min(threshold, longest),
-            long_prefill_token_threshold_adaptive=bool(value & 4),
+            long_prefill_token_threshold_adaptive=bool(value & 4) and choices.adaptive_threshold,
             enable_chunked_prefill=chunked,
             policy=PRIORITY if "priority" in drawn else FCFS,
             prefill_schedule_interval=2 + value % 3 if "cadence" in drawn else 1,
@@ -284,8 +309,9 @@ def read_setting(reader: Reader) -> tuple[SchedulerSetting, Drawn]:
 class Operations:
     """The operations that the remaining bytes stand for."""
 
-    def __init__(self, reader: Reader, setting: SchedulerSetting, drawn: Drawn) -> None:
+    def __init__(self, reader: Reader, setting: SchedulerSetting, drawn: Drawn, choices: Choices) -> None:
         self.reader, self.setting, self.drawn = reader, setting, drawn
+        self.may_fail = setting.fails_by_block or choices.load_failures_whole
         self.count = 0
         self.longest = setting.max_model_len - 1
         borders = {group.block_size for group in setting.groups if group.block_size < setting.max_model_len}
@@ -399,16 +425,20 @@ class Operations:
     def _moved(self, plain: Step, names: range) -> Step:
         """A load in three ends, one in four of these badly; a sending in two ends."""
         value, fails = self.reader.byte(), self.reader.byte()
-        loaded = [(n, 1 + fails % 5 if fails & 3 == n & 3 else 0) for n in names if (value + 5 * n) % 3 == 0]
+        loaded = [
+            (n, 1 + fails % 5 if fails & 3 == n & 3 and self.may_fail else 0) for n in names if (value + 5 * n) % 3 == 0
+        ]
         sent = [n for n in names if (value >> n % 8) & 1]
         return evolve(plain, loaded=tuple(loaded), sent=tuple(sent))
 
 
-def decode(data: bytes) -> SchedulerTrace:
-    """The trace that packed bytes stand for."""
+def decode(data: bytes, release: str = NEWEST, limits: str | None = None) -> SchedulerTrace:
+    """The trace that packed bytes stand for, by the rules of a release; limits as in `read_setting`."""
     reader = Reader(data)
-    setting, drawn = read_setting(reader)
-    return SchedulerTrace(setting=setting, operations=Operations(reader, setting, drawn).all())
+    setting, drawn = read_setting(reader, release, limits)
+    return SchedulerTrace(
+        setting=setting, operations=Operations(reader, setting, drawn, choices_of(limits or release)).all()
+    )
 
 
 def workloads() -> st.SearchStrategy[SchedulerTrace]:

@@ -139,6 +139,15 @@ def keywords(function: Any, wanted: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name in accepted}
 
 
+def options(owner: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of `wanted` that a configuration class has a field for; AbsentKindError where one that it lacks is set."""
+    known = owner.__dataclass_fields__  # those of the constructor alone too
+    for name, value in wanted.items():
+        if name not in known and value not in (None, False, 0):
+            raise AbsentKindError(f"vLLM {installed_release()} has no {owner.__name__}.{name}, got {value}")
+    return {name: value for name, value in wanted.items() if name in known}
+
+
 def takes(function: Any, name: str) -> bool:
     """Whether a function can be given a keyword."""
     accepted = inspect.signature(function).parameters

@@ -247,7 +247,7 @@ def drafter(case: Case, counts: tuple[tuple[int, int, int], ...] | None) -> Any:
         wanted["model"] = _folder(folder)
     models = {"target_model_config": target_model(case.method), "target_parallel_config": config.ParallelConfig()}
     with _stepped_over(case.row):
-        return config.SpeculativeConfig(**wanted, **models)
+        return config.SpeculativeConfig(**compat.options(config.SpeculativeConfig, wanted), **models)
 
 
 def build(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) -> Any:

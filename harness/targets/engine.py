@@ -100,22 +100,7 @@ def engine_config(setting: SchedulerSetting) -> Any:
     parallel = setting.parallel_drafting and bool(drafts)
     built = settings.VllmConfig(
         model_config=_model(name, setting.max_model_len),
-        scheduler_config=settings.SchedulerConfig(
-            max_model_len=setting.max_model_len,
-            is_encoder_decoder=setting.max_encoder_len > 0,
-            max_num_batched_tokens=setting.max_num_batched_tokens,
-            max_num_seqs=setting.max_num_seqs,
-            max_num_scheduled_tokens=setting.max_num_scheduled_tokens,
-            max_num_active_seqs=setting.max_num_active_seqs,
-            long_prefill_token_threshold=setting.long_prefill_token_threshold,
-            long_prefill_token_threshold_adaptive=setting.long_prefill_token_threshold_adaptive,
-            enable_chunked_prefill=setting.enable_chunked_prefill,
-            policy=setting.policy,
-            prefill_schedule_interval=setting.prefill_schedule_interval,
-            scheduler_reserve_full_isl=setting.scheduler_reserve_full_isl,
-            watermark=setting.watermark,
-            async_scheduling=setting.in_flight_depth > 1,
-        ),
+        scheduler_config=_scheduler_config(setting),
         cache_config=settings.CacheConfig(block_size=16, enable_prefix_caching=setting.enable_caching),
         parallel_config=settings.ParallelConfig(),
         device_config=settings.DeviceConfig("cpu"),
@@ -134,6 +119,27 @@ def engine_config(setting: SchedulerSetting) -> Any:
     if bool(built.scheduler_config.async_scheduling) != (setting.in_flight_depth > 1):
         raise compat.TargetError("the release switched async scheduling off on this machine; see its platform")
     return built
+
+
+def _scheduler_config(setting: SchedulerSetting) -> Any:
+    settings = modules().config
+    wanted = {
+        "max_model_len": setting.max_model_len,
+        "is_encoder_decoder": setting.max_encoder_len > 0,
+        "max_num_batched_tokens": setting.max_num_batched_tokens,
+        "max_num_seqs": setting.max_num_seqs,
+        "max_num_scheduled_tokens": setting.max_num_scheduled_tokens,
+        "max_num_active_seqs": setting.max_num_active_seqs,
+        "long_prefill_token_threshold": setting.long_prefill_token_threshold,
+        "long_prefill_token_threshold_adaptive": setting.long_prefill_token_threshold_adaptive,
+        "enable_chunked_prefill": setting.enable_chunked_prefill,
+        "policy": setting.policy,
+        "prefill_schedule_interval": setting.prefill_schedule_interval,
+        "scheduler_reserve_full_isl": setting.scheduler_reserve_full_isl,
+        "watermark": setting.watermark,
+        "async_scheduling": setting.in_flight_depth > 1,
+    }
+    return settings.SchedulerConfig(**compat.options(settings.SchedulerConfig, wanted))
 
 
 def features(operation: Submit) -> Any:

@@ -60,6 +60,9 @@ class Scheduler:
         )
         if setting.max_encoder_len:
             self._encoder(setting)
+        #: beside `waiting`: who holds blocks; in old releases whoever was set aside
+        holding = getattr(self.scheduler, "kv_holding_waiting", None)
+        self.apart = self.scheduler.skipped_waiting if holding is None else holding
         self.overlaps = setting.in_flight_depth > 1
         self.proposes = setting.num_speculative_tokens > 0 and setting.in_flight_depth == 1
         self.steps: list[tuple[Any, dict[int, bool]]] = []
@@ -329,7 +332,7 @@ class Scheduler:
     def situation(self, everything: bool) -> Situation:
         scheduler = self.scheduler
         running = scheduler.running
-        waiting, holding = list(scheduler.waiting), list(scheduler.kv_holding_waiting)
+        waiting, holding = list(scheduler.waiting), list(self.apart)
         seen = [*running, *waiting, *holding] if everything else running
         return Situation(
             [int(request.request_id) for request in running],
@@ -398,6 +401,6 @@ def planned(out: Any) -> Planned:
         sorted(map(int, out.finished_req_ids)),
         tuple(out.new_block_ids_to_zero or ()),
         out.num_spec_tokens_to_schedule,
-        out.skip_drafts,
+        getattr(out, "skip_drafts", False),
         tuple([(copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()]),
     )
