@@ -21,7 +21,7 @@ CONFIRMED = {
     "rules": (NEWEST,),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
-    "scheduler": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
+    "scheduler": ("0.31.0", "0.32.0", NEWEST),
 }
 
 
