@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import __version__, findings, record_commands, tracefile, warmup_commands, workload_commands
+from harness.campaign.commands import campaign_command
 from harness.console import console, progress, show_report
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
@@ -317,6 +318,7 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
 
 
 cli.add_command(bisect_command)
+cli.add_command(campaign_command)
 cli.add_command(gate_command)
 cli.add_command(releases_group)
 cli.add_command(score_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -77,4 +78,21 @@ release_option = click.option(
     is_eager=True,
     help="Run this vLLM: one that `releases list` shows, or a folder with a vllm package in it.",
 )
-trace_argument = click.argument("trace", type=click.Path(path_type=Path))
+
+
+class TraceFile(click.Path):
+    """A file, or STORE#FINGERPRINT: a difference that a campaign kept."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        from harness.campaign import storage
+
+        reference = storage.is_reference(os.fspath(value))
+        return super().convert(storage.fetched(os.fspath(value)) if reference else value, param, ctx)
+
+
+trace_argument = click.argument("trace", type=TraceFile(), metavar="TRACE|STORE#FINGERPRINT")
