@@ -4,6 +4,9 @@
     def test_my_manager(slotcheck, data):
         slotcheck.check(data)
 
+    def test_what_campaigns_found(slotcheck_finding):  # with --slotcheck-store
+        slotcheck_finding.check()
+
 Hypothesis shrinks the bytes; when the test has failed, the trace itself is made minimal, printed as a table, and its
 report is written. Works under `-n auto`: the examples of a test depend on its Hypothesis settings, not on the worker.
 This module is loaded in every pytest run: it imports nothing that is slow.
@@ -80,6 +83,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Where reports of failing differential tests go."""
     group = parser.getgroup("slotcheck")
     group.addoption("--slotcheck-out", default=OUT, help="folder for reports of failing differential tests")
+    group.addoption(
+        "--slotcheck-store", help="store of campaigns (folder, redis://...): its differences, and Hypothesis's examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With a store, Hypothesis keeps its examples there, so that every machine tries what one has found."""
+    address = config.getoption("--slotcheck-store", None)
+    if address:
+        from hypothesis import settings
+
+        from harness.campaign.storage import open_store
+        from oracle.errors import SlotcheckError
+
+        try:
+            database = open_store(address).examples()
+        except SlotcheckError as error:
+            raise pytest.UsageError(str(error)) from None
+        settings.register_profile("slotcheck-store", settings(database=database))
+        settings.load_profile("slotcheck-store")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `slotcheck_finding` runs once for each difference of the store."""
+    if "slotcheck_finding" not in metafunc.fixturenames:
+        return
+    from harness.campaign.replayed import Finding
+    from harness.campaign.storage import findings, open_store
+
+    address = metafunc.config.getoption("--slotcheck-store", None)
+    stored = findings(open_store(address)) if address else []
+    metafunc.parametrize(
+        "slotcheck_finding", [Finding(one) for one in stored], ids=[f"{one.name} {one.fingerprint}" for one in stored]
+    )
 
 
 @pytest.fixture(scope="session")

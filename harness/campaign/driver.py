@@ -170,8 +170,9 @@ class Campaign:
             result = None if text is None else read_result(text)
             if result is None:  # cut off, or gone: it is run again
                 self.known.discard(index)
-                self.todo.append(("shard", index))
-                self.running.add(index)
+                if index < self.next:
+                    self.todo.append(("shard", index))
+                    self.running.add(index)
                 return
             shard = self.plan.shard(index)
             self.of[shard.release, shard.level].merge(result)

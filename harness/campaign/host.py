@@ -73,6 +73,7 @@ def main() -> None:
     descriptor, release, target = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
     line = Connection(int(descriptor))
+    os.register_at_fork(after_in_child=line.close)  # what is forked does not keep it open
     try:
         from harness import store
 

@@ -7,6 +7,7 @@ from typing import Any
 from harness import warmup_run, workload_run
 from harness.campaign.driver import Campaign, Part
 from harness.campaign.results import Result, size_of
+from harness.campaign.storage import Stored
 from harness.reach import CACHING_STEPS, minima, plain_minima
 from harness.verdict import AGREED, BROKEN, DIFFERENCES, INCONCLUSIVE, judge
 from oracle.releases import NEWEST, runs
@@ -86,26 +87,25 @@ def data(campaign: Campaign) -> dict[str, Any]:
 
 def differences(campaign: Campaign) -> list[dict[str, Any]]:
     """Each fingerprint once, with how often it was met under all names that became it."""
-    grouped: dict[str, dict[str, Any]] = {}
+    grouped: dict[str, list[tuple[Stored, int]]] = {}
     for found, kept in sorted(campaign.kept.items()):
         count = sum(result.counts[found] for result in campaign.of.values())
-        if not count:
-            continue
-        one = grouped.setdefault(
-            kept.fingerprint,
+        if count:
+            grouped.setdefault(kept.fingerprint, []).append((kept, count))
+    told = []
+    for fingerprint, several in sorted(grouped.items()):
+        kept, _ = min(several, key=lambda one: (size_of(one[0].trace), one[0].found))
+        told.append(
             {
-                "fingerprint": kept.fingerprint,
-                "count": 0,
+                "fingerprint": fingerprint,
+                "count": sum(count for _, count in several),
                 "operations": size_of(kept.trace),
                 "minimal": kept.minimal,
                 "replay": f"{campaign.store.address}#{kept.name}",
-                "also": [],
-            },
+                "also": sorted(one.name for one, _ in several if one is not kept),
+            }
         )
-        one["count"] += count
-        if not one["replay"].endswith(f"#{kept.name}"):
-            one["also"].append(kept.name)
-    return [one for _, one in sorted(grouped.items())]
+    return told
 
 
 def text(found: dict[str, Any]) -> str:

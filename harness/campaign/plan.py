@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 from attrs import asdict, fields, frozen
@@ -71,10 +72,6 @@ class Plan:
         name, _, number = key.rpartition(".")
         return int(number) if name == self.name and number.isdecimal() else None
 
-    def text(self) -> str:
-        """As the store keeps it."""
-        return json.dumps(asdict(self)) + "\n"
-
 
 def check(store: Store, plan: Plan, resume: bool) -> None:
     """Refuse to begin a campaign that is in the store, to go on with one that is not, or with other arguments."""
@@ -93,7 +90,8 @@ def check(store: Store, plan: Plan, resume: bool) -> None:
 
 def begin(store: Store, plan: Plan) -> None:
     """Keep the plan of a new campaign; StoreError when another process was first."""
-    if not store.claim(PLAN, plan.name, plan.text()):
+    began = {"began": secrets.token_hex(8)}  # two that begin at once are not the same claim
+    if not store.claim(PLAN, plan.name, json.dumps(asdict(plan) | began) + "\n"):
         raise StoreError(_there(store, plan))
 
 
@@ -105,7 +103,7 @@ def _difference(plan: Plan, text: str) -> str:
     """The first argument that is another one, in words; "" if all are the same."""
     try:
         kept: dict[str, Any] = json.loads(text)
-        ours = json.loads(plan.text())
+        ours = json.loads(json.dumps(asdict(plan)))
         names = [one.name for one in fields(Plan)]
         name = next((name for name in names if kept[name] != ours[name]), "")
         return f"{name} {kept[name]!r}, not {ours[name]!r}" if name else ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection
 
@@ -25,7 +28,8 @@ class Process:
         command = [sys.executable, "-m", module, str(theirs.fileno()), release or "", target or ""]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
         theirs.close()
-        self.line = Connection(ours.detach())
+        self.socket = ours
+        self.line = Connection(os.dup(ours.fileno()))
         self.lock = threading.Lock()
         self.numbers = count()
         self.open: dict[int, Future[object]] = {}
@@ -54,12 +58,16 @@ class Process:
         except (EOFError, OSError):
             with self.lock:
                 self.gone = True
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)  # what it forked
                 for answer in self.open.values():
                     answer.set_exception(HostDied())
+            self.socket.close()
 
     def close(self) -> None:
         """End the process and what it forked."""
-        self.line.close()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # seen at the other end also while a thread of ours reads
         self.process.wait()
 
 
