@@ -129,7 +129,7 @@ class Score:
         return [one for one in self.judged if not one.level]
 
 
-def _wait(seconds: float = HANG_SECONDS) -> None:
+def wait(seconds: float = HANG_SECONDS) -> None:
     """From now on the process may use so much CPU time; then SIGPROF kills it."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
@@ -147,11 +147,11 @@ class Ground:
 
         def run() -> tuple[dict[str, set[int]], str]:
             lines = mutated.executed(
-                lambda: met.append(self.levels[name].hunt(partial(_wait, HANG_SECONDS * 10))), files
+                lambda: met.append(self.levels[name].hunt(partial(wait, HANG_SECONDS * 10))), files
             )
             return lines, met[0].difference.fingerprint if met[0] is not None else ""
 
-        value, ended, _ = _survived(run)
+        value, ended, _ = survived(run)
         shown = ended if value is None else value[1]
         if value is None or shown:
             raise ScoreError(
@@ -177,22 +177,22 @@ class Ground:
     def _hunt(self, mutant: Mutant, name: str) -> tuple[Met | None, str, float]:
         def run() -> tuple[Met | None]:
             self.functions.plant(mutant)
-            return (self.levels[name].hunt(_wait),)
+            return (self.levels[name].hunt(wait),)
 
-        value, ended, seconds = _survived(run)
+        value, ended, seconds = survived(run)
         return None if value is None else value[0], ended, seconds
 
     def _shrunk(self, judged: Judged, met: Met) -> Judged:
         def run() -> int | None:
             self.functions.plant(judged.mutant)
-            _wait(SHRINK_SECONDS)
+            wait(SHRINK_SECONDS)
             return self.levels[judged.level].size(met)
 
-        size, _, seconds = _survived(run)
+        size, _, seconds = survived(run)
         return evolve(judged, size=size, shrink_seconds=seconds)
 
 
-def _survived(work: Callable[[], Value]) -> tuple[Value | None, str, float]:
+def survived(work: Callable[[], Value]) -> tuple[Value | None, str, float]:
     """`work()` in a fork, how the fork ended if it gave nothing, and its CPU seconds (by the clock where it died).
 
     Memory is limited: a loop without end fills it before it is seen to hang. What stops the harness itself is as

@@ -16,12 +16,14 @@ from harness import passes, warmup_run, workload_run
 from harness.findings import Declared
 from harness.replay import MakeTarget, Options
 from harness.shrink import shrink
+from harness.tracefile import AnyTrace
 from harness.warmup_shrink import shrink_warmup
 from harness.warmups import WarmupOptions, run_warmups
 from harness.worker import EXAMPLES
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
 from harness.workloads import run_workload
+from oracle.budget import RuleTrace
 from oracle.trace import Difference
 from strategies import traces, warmups, workloads
 
@@ -56,9 +58,14 @@ class Level:
         """Run the budget; the first difference that no finding declares."""
         raise NotImplementedError
 
-    def size(self, met: Met) -> int | None:
-        """Operations of the smallest trace that shows the same defect; None where it does not show alone."""
+    def smallest(self, met: Met) -> AnyTrace | None:
+        """The smallest trace that shows the same defect; None where it does not show alone, or is no trace."""
         raise NotImplementedError
+
+    def size(self, met: Met) -> int | None:
+        """Its operations."""
+        small = self.smallest(met)
+        return None if small is None else len(getattr(small, "operations", (small,)))
 
 
 @define(eq=False)
@@ -94,9 +101,9 @@ class ManagerLevel(Level):
             steps += prediction.outcome.steps
         return None
 
-    def size(self, met: Met) -> int | None:
+    def smallest(self, met: Met) -> AnyTrace | None:
         small = shrink(met.trace, met.difference, self.make, self.options, TRIES)
-        return len(small.trace.operations) if small.tries else None
+        return small.trace if small.tries else None
 
 
 @define(eq=False)
@@ -131,9 +138,9 @@ class WarmupLevel(Level):
                 break
         return None
 
-    def size(self, met: Met) -> int | None:
+    def smallest(self, met: Met) -> AnyTrace | None:
         small = shrink_warmup(met.trace, met.difference, self.make, self.options, TRIES // 4)
-        return len(small.trace.operations) if small.tries else None
+        return small.trace if small.tries else None
 
 
 @define(eq=False)
@@ -165,9 +172,9 @@ class SchedulerLevel(Level):
                 break
         return None
 
-    def size(self, met: Met) -> int | None:
+    def smallest(self, met: Met) -> AnyTrace | None:
         small = shrink_workload(met.trace, met.difference, self.make, self.options, TRIES)
-        return len(small.trace.operations) if small.tries else None
+        return small.trace if small.tries else None
 
 
 @define(eq=False)
@@ -185,8 +192,11 @@ class RulesLevel(Level):
             begin()
             for difference in found:
                 if not self.declared(difference):
-                    return Met(cases, difference, None)
+                    return Met(cases, difference, difference.case)
         return None
+
+    def smallest(self, met: Met) -> AnyTrace | None:
+        return None if met.trace is None else RuleTrace(case=met.trace)
 
     def size(self, met: Met) -> int | None:
         return 1

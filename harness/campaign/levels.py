@@ -5,18 +5,20 @@ Built in a process that has imported its vLLM; what runs a target does so in a f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from attrs import define, field
 
-from harness import canary, findings, warmup_run, worker, workload_run
+from harness import canary, findings, rules_level, rules_reach, warmup_run, worker, workload_run
 from harness.campaign.results import Result
 from harness.forks import HANG_SECONDS, in_a_fork, process_difference, shrink_isolated
-from harness.reach import with_caching
+from harness.reach import Reach, minima, with_caching
 from harness.replay import MakeTarget, Options, run_trace
+from harness.rules_level import compare
 from harness.shrink import shrink
 from harness.targets.compat import installed_release
 from harness.tracefile import AnyTrace
@@ -59,6 +61,14 @@ class Level(Generic[Kind]):
 
     def shrunk(self, trace: Kind, difference: Difference) -> Shrunk:
         """The smallest trace, its difference, the tries, whether there is none smaller."""
+        raise NotImplementedError
+
+    def wanted(self) -> set[str]:
+        """The crossings of the level."""
+        raise NotImplementedError
+
+    def crossed(self, trace: Kind) -> tuple[frozenset[str], bool]:
+        """What a trace crosses, and whether the target agrees in everything, nothing declared."""
         raise NotImplementedError
 
     def shrunk_apart(self, trace: Kind, sign: str) -> Shrunk:
@@ -106,6 +116,14 @@ class ManagerLevel(Level[Trace]):
         small = shrink(trace, difference, self.make, self.options)
         return small.trace, small.difference, small.tries, small.minimal
 
+    def wanted(self) -> set[str]:
+        return set(minima(self.options.release, self.make))
+
+    def crossed(self, trace: Trace) -> tuple[frozenset[str], bool]:
+        reach = Reach()
+        outcome = run_trace(trace, self.make, self.options, reach)
+        return _met(reach.counts), not (outcome.differences or outcome.declared)
+
     def shrunk_apart(self, trace: Trace, sign: str) -> Shrunk:
         small = shrink_isolated(trace, process_difference(trace, sign), self.make, self.options)
         return small.trace, small.difference, small.tries, small.minimal
@@ -137,6 +155,15 @@ class WarmupLevel(Level[WarmupTrace]):
     def differences(self, trace: WarmupTrace) -> tuple[list[Difference], list[Difference]]:
         outcome = run_warmups(trace, self.make, self.options)
         return outcome.differences, outcome.declared
+
+    def wanted(self) -> set[str]:
+        return set(warmup_run.minima_of(self.options.release) | warmup_run.KERNEL_MINIMA)
+
+    def crossed(self, trace: WarmupTrace) -> tuple[frozenset[str], bool]:
+        outcome = run_warmups(trace, self.make, self.options)
+        reach = Counter({"kernels: block tables": 1})
+        warmup_run.count(reach, outcome)
+        return _met(reach), not (outcome.differences or outcome.declared)
 
     def shrunk(self, trace: WarmupTrace, difference: Difference) -> Shrunk:
         small = shrink_warmup(trace, difference, self.make, self.options)
@@ -175,6 +202,13 @@ class SchedulerLevel(Level[SchedulerTrace]):
         outcome = run_workload(trace, self.make, self.options)
         return outcome.differences, outcome.declared
 
+    def wanted(self) -> set[str]:
+        return set(workload_run.MINIMA)
+
+    def crossed(self, trace: SchedulerTrace) -> tuple[frozenset[str], bool]:
+        outcome = run_workload(trace, self.make, self.options)
+        return _met(outcome.reach), not (outcome.differences or outcome.declared)
+
     def shrunk(self, trace: SchedulerTrace, difference: Difference) -> Shrunk:
         small = shrink_workload(trace, difference, self.make, self.options)
         return small.trace, small.difference, small.tries, small.minimal
@@ -184,17 +218,27 @@ class SchedulerLevel(Level[SchedulerTrace]):
 class RulesLevel(Level[RuleTrace]):
     """The grid of configurations: no shards, since it has an end (`slotcheck run --level rules`); its cases replay."""
 
-    release: Any
+    release: rules_level.Release
     declared: findings.Declared
 
-    def differences(self, trace: RuleTrace) -> tuple[list[Difference], list[Difference]]:
-        from harness.rules_level import compare
+    def wanted(self) -> set[str]:
+        return set(rules_reach.MINIMA)
 
+    def crossed(self, trace: RuleTrace) -> tuple[frozenset[str], bool]:
+        reach: Counter[str] = Counter({"draft counts": trace.draft_counts is not None})
+        found = compare(trace.question, self.release, reach)
+        return _met(reach), not found
+
+    def differences(self, trace: RuleTrace) -> tuple[list[Difference], list[Difference]]:
         found = compare(trace.question, self.release)
         return [one for one in found if not self.declared(one)], [one for one in found if self.declared(one)]
 
     def shrunk(self, trace: RuleTrace, difference: Difference) -> Shrunk:
         return trace, difference, 0, True
+
+
+def _met(counts: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(name for name, count in counts.items() if count > 0)
 
 
 def _result(shard: worker.ShardResult | warmup_run.WarmupShard | workload_run.WorkloadShard, steps: int) -> Result:
@@ -233,8 +277,6 @@ def _build(name: str, target: str | None) -> Level[Any]:
         return SchedulerLevel(load_scheduler(target), WorkloadOptions(declared=known), name_of)
     load_target(None)
     if name == "rules":
-        from harness import rules_level
-
         return RulesLevel(rules_level.installed(), known)
     from harness.targets.warmup import Warmup
     from harness.warmup_parties import SHARE, options
