@@ -14,7 +14,7 @@ from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
 from oracle.scheduler_laws import AGAIN, ALONE
-from oracle.trace import Difference
+from oracle.trace import Difference, Rows
 from oracle.workload import (
     SCHEDULER_ASPECTS,
     Delivered,
@@ -59,6 +59,8 @@ class Entry:
     rows_left: int
     free: int
     delivered: tuple[Delivered, ...] = ()
+    handed: Rows = ()
+    """What the connector was handed of a request that ended."""
 
 
 @define
@@ -75,6 +77,8 @@ class WorkloadOutcome:
     shown: dict[str, int] = field(factory=dict)
     """Steps planned when each difference was seen."""
     steps: int = 0
+    failed: dict[int, tuple[int, int]] = field(factory=dict)
+    """Of each step the load that failed with it: the request and the first column that is not there."""
 
 
 class Over(Exception):  # noqa: N818  # the end of a trace, no error

@@ -32,7 +32,7 @@ from harness.workload_reach import count_failure, count_output, count_step, coun
 from oracle.memory import Violation
 from oracle.scheduler_laws import SchedulerLaws
 from oracle.trace import Difference
-from oracle.workload import STOP, Planned, SchedulerTrace, of_release
+from oracle.workload import ENDED, STOP, Planned, SchedulerTrace, of_release
 
 #: steps in a row in which nobody is scheduled, after which the first pass looks no further for now
 IDLE = 8
@@ -216,12 +216,17 @@ class Judge:
         if self.memory is not None:
             self.memory.settled({name: len(tokens) - 1 for name, tokens in returned.items()}, transfers.failed)
         self.laws.reported(transfers)
+        if transfers.failed is not None:
+            self.outcome.failed[note.index] = transfers.failed
         count_failure(self.reach, transfers.failed)
         count_output(self.reach, planned, returned, delivered, self.laws.live)
         self.laws.delivered(delivered, returned, note.events)
         if self.options.keep_entries and self.outcome.entries:
             last = self.outcome.entries[-1]
-            self.outcome.entries[-1] = evolve(last, delivered=(*last.delivered, *delivered))
+            ended = [event.seen.rows for event in note.events if event.what == ENDED and event.seen is not None]
+            self.outcome.entries[-1] = evolve(
+                last, delivered=(*last.delivered, *delivered), handed=ended[-1] if ended else last.handed
+            )
         if self.options.predict:
             self.prediction.returned(returned, STOP, proposed, transfers, delivered)
         for name, _, reason in delivered:

@@ -31,7 +31,7 @@ from vllm.v1.request import Request, RequestStatus
 STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 1, 2
 
 
-class NoGrammar:
+class Grammars:
     def accept_tokens(self, request, tokens):
         return True
 
@@ -56,8 +56,7 @@ model = ModelConfig(
 drafter = None
 speculation = SpeculativeConfig(
     method="mtp",
-    num_speculative_tokens=DRAFTS,
-    parallel_drafting=False,
+    num_speculative_tokens=2,
     target_model_config=model,
     target_parallel_config=ParallelConfig(),
     **({} if drafter is None else {"model": folder(drafter)}),
@@ -97,6 +96,7 @@ specs = [
         num_speculative_blocks=2,
     ),
 ]
+grammars = Grammars()
 scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
     config,
     KVCacheConfig(
@@ -104,7 +104,7 @@ scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
     ),
-    NoGrammar(),
+    grammars,
     block_size=7,
     hash_block_size=7,
 )
@@ -113,23 +113,25 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0):
+def submit(request, prompt, max_tokens=1, priority=0, **far):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
     more = {"arrival_time": float(arrivals), "priority": priority}
-    scheduler.add_request(Request(str(request), [TOKEN] * prompt, sampling, None, **more))
+    tokens = [TOKEN] * prompt
+    made = Request(str(request), tokens, sampling, None, **more)
+    scheduler.add_request(made)
 
 
 def abort(request):
     scheduler.finish_requests(str(request), RequestStatus.FINISHED_ABORTED)
 
 
-def reset(running):
+def reset(running=True):
     scheduler.reset_prefix_cache(reset_running_requests=running)
 
 
-def pause(state):
+def pause(state="unpaused"):
     scheduler.set_pause_state(PauseState[state.upper()])
 
 
@@ -151,7 +153,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
     )
     print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
     flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
-    while len(flights) >= (1 if early else DEPTH):
+    while len(flights) >= (1 if early or all(one.is_finished() for one in scheduler.requests.values()) else DEPTH):
         out, sampling = flights.pop(0)
         names = list(out.num_scheduled_tokens)
         tokens = []
@@ -171,11 +173,9 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=8, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
-    step()
-    step()
-    step()
-    step()
+    submit(request=0, prompt=8)
+    for _ in range(4):
+        step()
 
 
 run()

@@ -31,7 +31,7 @@ from vllm.v1.request import Request, RequestStatus
 STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 1, 3
 
 
-class NoGrammar:
+class Grammars:
     def accept_tokens(self, request, tokens):
         return True
 
@@ -56,7 +56,7 @@ model = ModelConfig(
 drafter = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 1, 'num_attention_heads': 4, 'num_key_value_heads': 4, 'head_dim': 16, 'vocab_size': 128, 'max_position_embeddings': 4096, 'rms_norm_eps': 1e-05, 'hidden_act': 'silu', 'tie_word_embeddings': False, 'torch_dtype': 'float16', 'ptd_token_id': 127}
 speculation = SpeculativeConfig(
     method="draft_model",
-    num_speculative_tokens=DRAFTS,
+    num_speculative_tokens=3,
     parallel_drafting=True,
     target_model_config=model,
     target_parallel_config=ParallelConfig(),
@@ -97,6 +97,7 @@ specs = [
         num_speculative_blocks=3,
     ),
 ]
+grammars = Grammars()
 scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
     config,
     KVCacheConfig(
@@ -104,7 +105,7 @@ scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
     ),
-    NoGrammar(),
+    grammars,
     block_size=4,
     hash_block_size=4,
 )
@@ -113,23 +114,25 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0):
+def submit(request, prompt, max_tokens=1, priority=0, **far):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
     more = {"arrival_time": float(arrivals), "priority": priority}
-    scheduler.add_request(Request(str(request), [TOKEN] * prompt, sampling, None, **more))
+    tokens = [TOKEN] * prompt
+    made = Request(str(request), tokens, sampling, None, **more)
+    scheduler.add_request(made)
 
 
 def abort(request):
     scheduler.finish_requests(str(request), RequestStatus.FINISHED_ABORTED)
 
 
-def reset(running):
+def reset(running=True):
     scheduler.reset_prefix_cache(reset_running_requests=running)
 
 
-def pause(state):
+def pause(state="unpaused"):
     scheduler.set_pause_state(PauseState[state.upper()])
 
 
@@ -151,7 +154,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
     )
     print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
     flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
-    while len(flights) >= (1 if early else DEPTH):
+    while len(flights) >= (1 if early or all(one.is_finished() for one in scheduler.requests.values()) else DEPTH):
         out, sampling = flights.pop(0)
         names = list(out.num_scheduled_tokens)
         tokens = []
@@ -171,9 +174,10 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=2, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
-    for _ in range(3):
-        step()
+    submit(request=0, prompt=2)
+    step()
+    step()
+    step()
 
 
 run()

@@ -38,7 +38,7 @@ CONTENTS = {
 }
 
 
-class NoGrammar:
+class Grammars:
     def accept_tokens(self, request, tokens):
         return True
 
@@ -91,6 +91,7 @@ specs = [
     FullAttentionSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=torch.float16),
     MambaSpec(block_size=4, shapes=((2, 8),), dtypes=(torch.float16,), mamba_cache_mode="align"),
 ]
+grammars = Grammars()
 scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
     config,
     KVCacheConfig(
@@ -99,7 +100,7 @@ scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
         prefix_cache_retention_interval=None,
     ),
-    NoGrammar(),
+    grammars,
     block_size=4,
     hash_block_size=2,
 )
@@ -110,23 +111,26 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0):
+def submit(request, prompt, max_tokens=1, priority=0, **far):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
     more = {"arrival_time": float(arrivals), "priority": priority}
-    scheduler.add_request(Request(str(request), CONTENTS[request][:prompt], sampling, None, block_hasher=hasher, **more))
+    more["block_hasher"] = hasher
+    tokens = CONTENTS[request][:prompt]
+    made = Request(str(request), tokens, sampling, None, **more)
+    scheduler.add_request(made)
 
 
 def abort(request):
     scheduler.finish_requests(str(request), RequestStatus.FINISHED_ABORTED)
 
 
-def reset(running):
+def reset(running=True):
     scheduler.reset_prefix_cache(reset_running_requests=running)
 
 
-def pause(state):
+def pause(state="unpaused"):
     scheduler.set_pause_state(PauseState[state.upper()])
 
 
@@ -148,7 +152,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
     )
     print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
     flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
-    while len(flights) >= (1 if early else DEPTH):
+    while len(flights) >= (1 if early or all(one.is_finished() for one in scheduler.requests.values()) else DEPTH):
         out, sampling = flights.pop(0)
         names = list(out.num_scheduled_tokens)
         tokens = []
@@ -169,10 +173,10 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=3, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
+    submit(request=0, prompt=3)
     step()
     step()
-    submit(request=1, prompt=7, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
+    submit(request=1, prompt=7)
     step()
     step()
     step()

@@ -31,7 +31,7 @@ from vllm.v1.request import Request, RequestStatus
 STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 2, 0
 
 
-class NoGrammar:
+class Grammars:
     def accept_tokens(self, request, tokens):
         return True
 
@@ -84,6 +84,7 @@ specs = [
     MambaSpec(block_size=1, shapes=((2, 8),), dtypes=(torch.float16,), mamba_cache_mode="align"),
     FullAttentionSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=torch.float16),
 ]
+grammars = Grammars()
 scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
     config,
     KVCacheConfig(
@@ -91,7 +92,7 @@ scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
     ),
-    NoGrammar(),
+    grammars,
     block_size=4,
     hash_block_size=1,
 )
@@ -100,23 +101,25 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0):
+def submit(request, prompt, max_tokens=1, priority=0, **far):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
     more = {"arrival_time": float(arrivals), "priority": priority}
-    scheduler.add_request(Request(str(request), [TOKEN] * prompt, sampling, None, **more))
+    tokens = [TOKEN] * prompt
+    made = Request(str(request), tokens, sampling, None, **more)
+    scheduler.add_request(made)
 
 
 def abort(request):
     scheduler.finish_requests(str(request), RequestStatus.FINISHED_ABORTED)
 
 
-def reset(running):
+def reset(running=True):
     scheduler.reset_prefix_cache(reset_running_requests=running)
 
 
-def pause(state):
+def pause(state="unpaused"):
     scheduler.set_pause_state(PauseState[state.upper()])
 
 
@@ -138,7 +141,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
     )
     print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
     flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
-    while len(flights) >= (1 if early else DEPTH):
+    while len(flights) >= (1 if early or all(one.is_finished() for one in scheduler.requests.values()) else DEPTH):
         out, sampling = flights.pop(0)
         names = list(out.num_scheduled_tokens)
         tokens = []
@@ -158,8 +161,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
 
 
 def run():
-    submit(request=0, prompt=9, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
-    step()
+    submit(request=0, prompt=9)
     step()
     step()
     step()

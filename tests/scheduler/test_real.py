@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,17 +211,6 @@ def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
     assert (1, 1) == (shrunk.requests, shrunk.steps)
     assert "scheduler/output/scheduler/S12/finished" in (folder / "report.md").read_text(encoding="utf-8")
     assert (folder / "repro.py").exists()
-
-
-def test_script_of_a_cached_workload_shows_the_defect_with_vllm_alone(tmp_path: Path) -> None:
-    """Two requests share a prefix; their tokens are in the script."""
-    folder = Path(__file__).parents[2] / "reports" / "copies-of-a-hit-beyond-startup-sizing"
-    script = tmp_path / "repro.py"
-    script.write_text((folder / "repro.py").read_text(encoding="utf-8"), encoding="utf-8")
-
-    done = subprocess.run([sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert (1, "the defect is there") == (done.returncode, done.stdout.splitlines()[-1])
 
 
 def test_a_stop_in_a_step_that_accepted_more() -> None:

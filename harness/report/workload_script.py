@@ -1,0 +1,152 @@
+"""repro.py of a workload: the operations as literal calls on vLLM's scheduler, in a script that needs vLLM alone."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from attrs import fields
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from harness import __version__
+from harness.report.calls import call_text, keywords
+from harness.report.script import spec_text
+from harness.targets.config import BYPASSED, MODELS, speculative_arguments
+from harness.targets.specs import spec_arguments
+from harness.workload_outcome import WorkloadOutcome
+from oracle.budget import Case
+from oracle.groups import Mamba
+from oracle.trace import Difference
+from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+)
+#: what a step says of requests, each with a count; as a dict in the script
+_COUNTS = ("accepted", "stops", "drafts", "valid")
+
+
+def script(
+    trace: SchedulerTrace, difference: Difference, outcome: WorkloadOutcome, title: str, release: str | None
+) -> str:
+    """repro.py; it exits 1 while the defect is there."""
+    setting = trace.setting
+    models = MODELS[setting.method if setting.num_speculative_tokens else "none"]
+    steps = max(0, outcome.shown.get(difference.fingerprint, outcome.steps))
+    return TEMPLATES.get_template("workload_repro.py.j2").render(
+        title=title,
+        fingerprint=difference.fingerprint,
+        version=__version__,
+        release=release or "unknown",
+        setting=setting,
+        target=repr(models.target),
+        drafter=repr(models.drafter) if setting.num_speculative_tokens else "None",
+        method=_drafter(setting),
+        specs=[spec_text(group, indent=4) for group in setting.groups],
+        classes=sorted({spec_arguments(group)[0] for group in setting.groups}),
+        scheduler_config=call_text("scheduler_config=SchedulerConfig", keywords(_scheduler(setting)), indent=4).strip(),
+        workload=_lines(trace, outcome, difference.step, steps),
+        raises=difference.sign.removeprefix("error:") if difference.aspect == "error" else "",
+        stuck=difference.rule in ("progress", "drain"),
+        expected=difference.expected,
+        observed=difference.observed,
+        contents={name: content.tokens for name, content in sorted(outcome.contents.items())},
+        block_size=_block_size(setting),
+        wrong=_last(outcome, steps),
+        grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
+        bypassed=bool(setting.num_speculative_tokens) and setting.method in BYPASSED,
+        states=any(isinstance(group, Mamba) for group in setting.groups),
+    )
+
+
+def _drafter(setting: SchedulerSetting) -> list[str]:
+    """The arguments of `SpeculativeConfig`, but for the models; none without a drafter."""
+    if not setting.num_speculative_tokens:
+        return []
+    case = Case(method=setting.method, parallel=setting.parallel_drafting, drafts=setting.num_speculative_tokens)
+    given = speculative_arguments(case, setting.draft_counts)
+    return keywords({name: value for name, value in given.items() if value is not False})
+
+
+def _block_size(setting: SchedulerSetting) -> int:
+    """What the engine writes into the cache's configuration."""
+    if setting.enable_caching:
+        return min(group.block_size for group in setting.groups if group.cacheable)
+    return setting.align_size or setting.scheduler_block_size
+
+
+def _scheduler(setting: SchedulerSetting) -> dict[str, Any]:
+    return {
+        "max_model_len": setting.max_model_len,
+        "is_encoder_decoder": setting.max_encoder_len > 0,
+        "max_num_batched_tokens": setting.max_num_batched_tokens,
+        "max_num_seqs": setting.max_num_seqs,
+        "max_num_scheduled_tokens": setting.max_num_scheduled_tokens,
+        "max_num_active_seqs": setting.max_num_active_seqs,
+        "long_prefill_token_threshold": setting.long_prefill_token_threshold,
+        "long_prefill_token_threshold_adaptive": setting.long_prefill_token_threshold_adaptive,
+        "enable_chunked_prefill": setting.enable_chunked_prefill,
+        "policy": setting.policy,
+        "prefill_schedule_interval": setting.prefill_schedule_interval,
+        "scheduler_reserve_full_isl": setting.scheduler_reserve_full_isl,
+        "watermark": setting.watermark,
+        "async_scheduling": setting.in_flight_depth > 1,
+    }
+
+
+def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: int) -> list[str]:
+    """The operations up to the `last` as calls, the steps of the drain written out; equal ones in a row as a loop."""
+    calls: list[str] = []
+    left = steps
+    for index, operation in enumerate(trace.operations[: last + 1]):
+        left -= isinstance(operation, Step)
+        if not (isinstance(operation, Reset) and operation.running and trace.setting.kv_connector):
+            calls.append(_call(operation, outcome.failed.get(index)))
+    calls += ["pause()"] if left and calls and _paused(trace) else []
+    calls += ["step(rest=True)" if trace.setting.kv_connector else "step()"] * left
+    lines = []
+    for call, equal in groupby(calls):
+        count = len(list(equal))
+        lines += [call] * count if count < 4 else [f"for _ in range({count}):\n    {call}"]
+    return lines
+
+
+def _paused(trace: SchedulerTrace) -> bool:
+    """Whether the workload ends in a pause, which does not outlive it."""
+    states = [operation.state for operation in trace.operations if isinstance(operation, Pause)]
+    return bool(states) and states[-1] != UNPAUSED
+
+
+def _call(operation: SchedulerOperation, failed: tuple[int, int] | None) -> str:
+    """One operation as a call, with what it says; failed: of a step the load that fails, and from which column on."""
+    if not isinstance(operation, Step):
+        said = [
+            f"{one.name}={getattr(operation, one.name)!r}"
+            for one in fields(type(operation))
+            if one.name != "forks" and (one.name == "prompt" or getattr(operation, one.name) != one.default)
+        ]
+        return f"{type(operation).__name__.lower()}({', '.join(said)})"
+    said = [f"{name}={dict(getattr(operation, name))}" for name in _COUNTS if getattr(operation, name)]
+    said += [f"loaded={[name for name, _ in operation.loaded]}"] if operation.loaded else []
+    said += [f"{name}={[*getattr(operation, name)]}" for name in ("sent", "refused") if getattr(operation, name)]
+    said += [f"failed={failed}"] if failed is not None else []
+    said += ["early=True"] if operation.early else []
+    return f"step({', '.join(said)})"
+
+
+def _last(outcome: WorkloadOutcome, steps: int) -> str:
+    """What the step was in which the defect showed, as the script compares it; with a connector also what is handed."""
+    entries = outcome.entries[:steps]
+    if not entries:
+        return "None"
+    planned = entries[-1].planned
+    rows = [(str(name), computed, blocks) for name, computed, _, blocks in planned.new]
+    rows += [(str(name), computed, blocks or ()) for name, computed, _, blocks in planned.cached]
+    tokens, drafts = ({str(name): count for name, count in pairs} for pairs in (planned.tokens, planned.drafts))
+    last = (tokens, drafts, rows, planned.copies)
+    return repr((*last, entries[-1].handed) if outcome.trace.setting.kv_connector else last)
