@@ -22,6 +22,7 @@ MAX_TRIES = 1500
 #: numbers of the setting in the order in which they are lowered
 NUMBERS = (
     "num_speculative_tokens",
+    "cp_interleave",
     "dcp_size",
     "max_num_seqs",
     "max_num_batched_tokens",

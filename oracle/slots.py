@@ -1,8 +1,8 @@
 """From a row of block ids to the slots that a step's positions are written to, as the worker must compute them.
 
-A slot is the index of one position in the physical cache of a rank: block id * block size + offset. With D ranks a
-sharded group keeps position p on rank p mod D (interleave of one token), in column p // (b * D); the other ranks have
-no slot for it. Units: positions in tokens, columns and ids as in `oracle.groups`.
+A slot is the index of one position in the physical cache of a rank: block id * block size + offset. With D ranks column
+p // (b * D) of a sharded group has position p. In it the ranks take turns of I tokens, `cp_interleave`: p is on rank
+(p // I) mod D, and the others have no slot for it. Units: positions in tokens, columns and ids as in `oracle.groups`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ PAD = -1
 def slot(setting: WarmupSetting, group: Group, row: tuple[int, ...], position: int, rank: int) -> int | None:
     """The slot of a position on a rank, PAD when another rank has it; None when the row has no block for it."""
     ranks = setting.dcp_size if group.dcp_sharded else 1
-    if position % ranks != rank % ranks:
+    column, inside = divmod(position, group.block_size * ranks)
+    turn, ahead = divmod(inside, setting.cp_interleave)
+    if turn % ranks != rank % ranks:
         return PAD
-    column = position // (group.block_size * ranks)
     if column >= len(row) or row[column] == 0:
         return None
-    return row[column] * group.block_size + position // ranks % group.block_size
+    return row[column] * group.block_size + turn // ranks * setting.cp_interleave + ahead
 
 
 def drafted(setting: WarmupSetting, part: Part) -> range:
@@ -63,4 +64,6 @@ def position_of(setting: WarmupSetting, group: Group, row: tuple[int, ...], foun
     if block <= 0 or block not in row:
         return None
     ranks = setting.dcp_size if group.dcp_sharded else 1
-    return (row.index(block) * group.block_size + offset) * ranks + rank % ranks
+    turn, ahead = divmod(offset, setting.cp_interleave)
+    inside = (turn * ranks + rank % ranks) * setting.cp_interleave + ahead
+    return row.index(block) * group.block_size * ranks + inside

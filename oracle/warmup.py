@@ -34,7 +34,7 @@ class WarmupSetting(Setting):
     pooling: a pooling model, which generates nothing. last_pp_rank: the rank that samples. adaptive_verification: the
     runner cuts drafts while it serves. null_block_redirect: block tables write the null block instead of the ids given
     (elastic expert parallelism warms up beside parked requests). mm_encoder_only: an engine that runs a multimodal
-    encoder alone, and has no kernel to warm up.
+    encoder alone, and has no kernel to warm up. cp_interleave: tokens of a DCP rank's turn in a sharded group.
     """
 
     pooling: bool = field(default=False, validator=one_of(False, True))
@@ -42,6 +42,7 @@ class WarmupSetting(Setting):
     adaptive_verification: bool = field(default=False, validator=one_of(False, True))
     null_block_redirect: bool = field(default=False, validator=one_of(False, True))
     mm_encoder_only: bool = field(default=False, validator=one_of(False, True))
+    cp_interleave: int = field(default=1, validator=at_least(1))
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -55,6 +56,12 @@ class WarmupSetting(Setting):
         if batched < self.max_num_seqs:
             raise SettingError(
                 f"max_num_batched_tokens must be at least max_num_seqs {self.max_num_seqs}, got {batched}"
+            )
+        odd = [g.block_size for g in self.groups if g.dcp_sharded and g.block_size % self.cp_interleave]
+        if self.cp_interleave > 1 and (self.dcp_size == 1 or odd):
+            blocks = "dcp_size 1" if self.dcp_size == 1 else f"a block_size of {odd[0]}"
+            raise SettingError(
+                f"cp_interleave must divide the blocks that ranks share, got {self.cp_interleave} with {blocks}"
             )
         if batched <= self.lookahead:  # B6
             raise SettingError(f"max_num_batched_tokens must exceed the lookahead {self.lookahead}, got {batched}")

@@ -8,6 +8,7 @@ max_model_len inside the warmup's own length, pools around what one request, all
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -184,6 +185,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         "parallel_drafting": parallel,
         "num_speculative_tokens": drafts,
         "dcp_size": (2, 4, 8)[value % 3] if sharded else 1,
+        "cp_interleave": _interleave(groups, value) if sharded else 1,
         "max_encoder_len": encoder if any(isinstance(group, CrossAttention) for group in groups) else 0,
         "pooling": "pooling" in features,
         "last_pp_rank": "other_pp_rank" not in features,
@@ -194,6 +196,13 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     }
     rough = WarmupSetting(num_blocks=2**20, **fields)  # type: ignore[arg-type]
     return WarmupSetting(num_blocks=_pool(reader, rough), **fields), features  # type: ignore[arg-type]
+
+
+def _interleave(groups: tuple[Group, ...], value: int) -> int:
+    """Tokens of a rank's turn: one, a few, or the largest that divides the blocks of all sharded groups."""
+    common = gcd(*(group.block_size for group in groups if group.dcp_sharded)) or 1
+    turns = [size for size in (1, 2, 3, 4, 8, common) if common % size == 0]
+    return turns[value // 3 % len(turns)]
 
 
 def _pool(reader: Reader, rough: WarmupSetting) -> int:

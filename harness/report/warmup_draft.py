@@ -13,7 +13,6 @@ from harness.targets import drafter_kernels
 from harness.targets.drafters import batch_arguments, drafting_groups, run_call
 from harness.warmups import WarmupDifference
 from oracle.drafting import CONTEXT, Pass, passes, rows_of, shown, step_of
-from oracle.groups import ceil_div
 from oracle.slots import slot
 from oracle.warmup import Draft, Part, WarmupSetting
 from oracle.warmup_laws import kind_of
@@ -116,8 +115,8 @@ def _judge(setting: WarmupSetting, difference: WarmupDifference) -> list[str]:
     lines = [f"got = found[{difference.request}][{difference.at}][2][{index}][{difference.token}]"]
     if difference.rule == "D-L2":
         ranks = setting.dcp_size if group.dcp_sharded else 1
-        places = ceil_div(setting.max_model_len - difference.rank % ranks, ranks)
-        size = group.block_size
+        size, turn = group.block_size, setting.cp_interleave
+        places = sum(p // turn % ranks == difference.rank % ranks for p in range(setting.max_model_len))
         lines += [
             f"row = rows[{difference.request}][{index}]",
             f"context = [block * {size} + offset for block in row for offset in range({size})][:{places}]",

@@ -30,6 +30,7 @@ def script(setting: WarmupSetting, difference: WarmupDifference, ran: Ran) -> di
         "sliding_window_reach": reach,
         "cp_size": setting.dcp_size,
         "cp_rank": difference.rank,
+        "cp_interleave": setting.cp_interleave,
     }
     return {
         "arguments": [(name, repr(value)) for name, value in arguments.items()],

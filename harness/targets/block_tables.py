@@ -81,7 +81,7 @@ class WorkerTables:
             sliding_window_reach=reach,
             cp_size=setting.dcp_size,
             cp_rank=rank,
-            cp_interleave=1,
+            cp_interleave=setting.cp_interleave,
         )
         self.tables.redirect_writes_to_null_block = setting.null_block_redirect
         self.computed = self.torch.zeros(setting.max_num_seqs, dtype=self.torch.int32, device=self.device)

@@ -233,7 +233,7 @@ class CachingManager(Manager):
         return ("cleared",) if kind == "AllBlocksCleared" else (kind,)
 
     def _odd_lists(self, event: Any) -> str:
-        """Lists of an event with an entry a name (P46) that have another length, or wrong keys; "" where all is well."""
+        """Lists of an event with an entry a name (P46) of another length, or wrong keys; "" where all is well."""
         names = len(event.block_hashes)
         keys = len(event.extra_keys) if event.extra_keys else names
         tokens = len(event.lookahead_token_ids or ()) if self.ahead else names

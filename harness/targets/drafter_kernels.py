@@ -52,6 +52,7 @@ class Batch:
         max_model_len: int,
         ranks: int = 1,
         rank: int = 0,
+        interleave: int = 1,
     ) -> None:
         prepare()
         self.torch: Any = importlib.import_module("torch")
@@ -59,6 +60,7 @@ class Batch:
         self.computed, self.new, self.drafts, self.max_model_len = computed, new, drafts, max_model_len
         self.requests, self.room = len(rejected), len(rejected) * (max(new, drafts + 1) + 2)
         self.block_sizes, self.sharded, self.ranks, self.rank = block_sizes, sharded, ranks, rank
+        self.interleave = interleave
         states = list(range(self.requests))[::-1]  # a request's place in the batch is not its place in the worker
         tables = importlib.import_module("vllm.v1.worker.gpu.block_table").BlockTables(
             block_sizes=block_sizes,
@@ -69,6 +71,7 @@ class Batch:
             dcp_sharded=sharded,
             cp_size=ranks,
             cp_rank=rank,
+            cp_interleave=interleave,
         )
         for state, row in zip(states, rows, strict=True):
             tables.append_block_ids(state, tuple(row), overwrite=True)
@@ -184,8 +187,8 @@ def query_pass(batch: Batch, module: Any = None, anchor: bool = False) -> list[l
             batch.zeros(batch.requests, dtype=batch.torch.int64), batch.input, batch.num_sampled, batch.num_rejected,
             batch.zeros(batch.requests, dtype=batch.torch.int64), batch.zeros(batch.requests), floats,
             batch.zeros(batch.requests, dtype=batch.torch.int64), batch.tables.input_block_tables[group], size,
-            batch.rank, batch.ranks if batch.sharded[group] else 1, 1, 0, queries, batch.drafts, batch.requests,
-            batch.room, batch.max_model_len, sample_from_anchor=anchor,
+            batch.rank, batch.ranks if batch.sharded[group] else 1, batch.interleave, 0, queries, batch.drafts,
+            batch.requests, batch.room, batch.max_model_len, sample_from_anchor=anchor,
         )  # fmt: skip
         contexts.append(context)
         places.append(slots)

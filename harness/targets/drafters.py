@@ -46,6 +46,7 @@ def batch_arguments(setting: WarmupSetting, part: Part, rows: list[Rows], rank: 
         "max_model_len": setting.max_model_len,
         "ranks": setting.dcp_size,
         "rank": rank,
+        "interleave": setting.cp_interleave,
     }
 
 

@@ -17,8 +17,9 @@ from harness.targets.block_tables import WorkerTables
 from harness.targets.warmup import Warmup
 from harness.warmup_shrink import shrink_warmup
 from harness.warmups import WarmupOptions, run_warmups
+from oracle.errors import SettingError
 from oracle.groups import CircularBuffer, CrossAttention, FullAttention, Mamba, SlidingWindow
-from oracle.slots import PAD, drafted, gathered, slot
+from oracle.slots import PAD, drafted, gathered, position_of, slot
 from oracle.warmup import Kernels, Mixed, Part, WarmupSetting, WarmupTrace
 from strategies.warmups import decode, draw
 from tests.warmup.cases import setting, trace
@@ -43,6 +44,23 @@ FULL = FullAttention(block_size=4)
 )
 def test_slots_of_two_ranks(position: int, rank: int, expected: int | None) -> None:
     assert expected == slot(setting(FULL, dcp_size=2), FULL, (5, 7), position, rank)
+
+
+def test_ranks_take_turns() -> None:
+    """Blocks of 4 on two ranks, turns of 2: positions 0, 1, 4, 5 fill rank 0's first block, 8 begins its second."""
+    two = setting(FULL, dcp_size=2, cp_interleave=2)
+
+    assert [20, 21, PAD, PAD, 22, 23, PAD, PAD, 28] == [slot(two, FULL, (5, 7), position, 0) for position in range(9)]
+    assert [PAD, PAD, 20, 21, PAD, PAD, 22, 23, PAD] == [slot(two, FULL, (5, 7), position, 1) for position in range(9)]
+    assert [0, 1, 4, 5] == [position_of(two, FULL, (5, 7), found, 0) for found in (20, 21, 22, 23)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "blocks"), [({"dcp_size": 1}, "dcp_size 1"), ({"dcp_size": 2}, "a block_size of 4")]
+)
+def test_turns_that_do_not_divide(fields: dict[str, int], blocks: str) -> None:
+    with pytest.raises(SettingError, match=f"must divide the blocks that ranks share, got 3 with {blocks}"):
+        setting(FULL, cp_interleave=3, **fields)
 
 
 def test_null_block_is_no_slot() -> None:
@@ -191,6 +209,13 @@ DEFECTS = (
         "// CP_INTERLEAVE % CP_SIZE == 0",
         "full_attention/target slot",
         setting(FULL, dcp_size=2),
+    ),
+    Defect(
+        "turns of one token",
+        "local_offsets = rounds * CP_INTERLEAVE + remainder",
+        "local_offsets = rounds + remainder",
+        "full_attention/target slot",
+        setting(FULL, dcp_size=2, cp_interleave=2),
     ),
     Defect(
         "window masked one block too far",
