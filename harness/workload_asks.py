@@ -166,10 +166,12 @@ class Predicted:
     def _ask(self, call: Call) -> Observation:
         """The prediction asks: the scheduler must have asked the same, and the manager answered as the allocator."""
         event = self._next(ASK, call.request, call)
-        if event.call != call:
+        same = call == event.call  # attrs answers `!=` more slowly
+        if not same:
             self._other_ask(call, event.call)
         seen = self.allocator.extend(call)
-        if seen != event.seen and event.seen is not None:
+        same = seen == event.seen
+        if not same and event.seen is not None:
             before = self.rows.get(call.request, self.allocator.nothing)
             difference = observations(seen, event.seen, ASPECTS, self.allocator, self.differences.index, call, before)
             if difference is not None:

@@ -111,6 +111,12 @@ class Drive:
             self.notes.clear()
         yield Note(self.index, END, tuple(self.live), self.target.situation(False), [])
 
+    @property
+    def stands(self) -> bool:
+        """Whether somebody waits for the scheduler alone."""
+        held = self.paused != UNPAUSED or self.transfers.loading or self.transfers.sending
+        return bool(self.live) and not held
+
     def _operations(self, trace: SchedulerTrace) -> Iterator[SchedulerOperation]:
         """Those of the workload, and what ends it: whoever is there finishes."""
         for operation in trace.operations:

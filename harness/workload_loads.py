@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from oracle.trace import GRANTED, Call, Row
-from oracle.workload import ASK, ENDED, START, Event, SchedulerSetting, Step, Transfers
+from oracle.workload import ASK, ENDED, NOTHING_MOVED, START, Event, SchedulerSetting, Step, Transfers
 
 Load = tuple[Call, Row]
 """The call that took the blocks, and the first group's row."""
+PLAIN = Step()
 
 
 class UnderWay:
@@ -38,6 +39,8 @@ class UnderWay:
 
     def reported(self, step: Step, joined: dict[int, Load]) -> Transfers:
         """What is told with an output. joined: loads that are part of its step. One failure at most."""
+        if not (step.loaded or step.sent or step.valid or step.refused):
+            return NOTHING_MOVED
         loaded: list[int] = []
         failed = None
         for name, column in step.loaded:
@@ -64,4 +67,6 @@ class UnderWay:
 
     def rest(self) -> Step:
         """The step that ends everything."""
+        if not (self.loading or self.sending):
+            return PLAIN
         return Step(loaded=tuple((name, 0) for name in self.loading), sent=tuple(self.sending))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from oracle.groups import Mamba
-from oracle.trace import GRANTED
+from oracle.trace import GRANTED, Call
 from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered, Event, Planned, SchedulerSetting
 
 
@@ -32,18 +32,19 @@ def count_step(
     if not planned.tokens:
         reach["empty step"] += 1
         return
-    total = sum(tokens for _, tokens in planned.tokens)
     if setting.max_encoder_len:
         calls = [event.call for event in events if event.call and event.seen and event.seen.outcome == GRANTED]
         reach["encoder input"] += sum(call.encoder > 0 for call in calls)
         reach["encoder budget full"] += sum(call.encoder for call in calls) == setting.encoder_budget
     reach["DCP"] += setting.dcp_size > 1
-    reach["full step"] += total == setting.budget
+    reach["full step"] += sum([tokens for _, tokens in planned.tokens]) == setting.budget
     reach["draft table"] += setting.draft_counts is not None
-    reach["drafts verified"] += len(planned.drafts)
-    newcomers = {name for name, *_ in planned.new}
-    reach["padded newcomer"] += any(name in newcomers for name, _ in planned.drafts)
-    reach["mixed batch"] += bool(planned.new and len(planned.tokens) > len(planned.new))
+    if planned.drafts:
+        reach["drafts verified"] += len(planned.drafts)
+    if planned.new:
+        reach["mixed batch"] += len(planned.tokens) > len(planned.new)
+        newcomers = {name for name, *_ in planned.new}
+        reach["padded newcomer"] += any(name in newcomers for name, _ in planned.drafts)
     reach["drafts skipped"] += planned.skip_drafts
 
 
@@ -95,17 +96,23 @@ def count_output(
 
 def count_transfers(reach: Counter[str], events: list[Event]) -> None:
     """Count what a connector did in one step."""
-    calls = {event.request: event.call for event in events if event.what == ASK and event.call is not None}
+    calls: dict[int, Call] = {}
     for event in events:
-        if event.what == START and event.tokens:
+        what = event.what
+        if what == ASK and event.call is not None:
+            calls[event.request] = event.call
+        elif what == START and event.tokens:
             call = calls[event.request]
             reach["async load" if call.new == 0 else "sync load"] += 1
             reach["load behind a hit"] += call.local > 0
             reach["load after a preemption"] += call.preempted
             reach["load beside reserved blocks"] += call.reserved_blocks > 0
-        reach["match not known yet"] += event.what == MATCH and event.tokens < 0
-        reach["blocks kept until sent"] += event.what == ENDED and event.tokens > 0
-        reach["blocks kept back for a step"] += event.what == POP
+        elif what == MATCH:
+            reach["match not known yet"] += event.tokens < 0
+        elif what == ENDED:
+            reach["blocks kept until sent"] += event.tokens > 0
+        elif what == POP:
+            reach["blocks kept back for a step"] += 1
 
 
 def count_failure(reach: Counter[str], failed: tuple[int, int] | None) -> None:

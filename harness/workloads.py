@@ -34,7 +34,7 @@ from oracle.scheduler_laws import SchedulerLaws
 from oracle.trace import Difference
 from oracle.workload import ENDED, STOP, Planned, SchedulerTrace, of_release
 
-#: steps in a row in which nobody is scheduled, after which the first pass looks no further for now
+#: steps in a row in which nobody is scheduled who could be, after which the first pass looks no further for now
 IDLE = 8
 
 
@@ -50,7 +50,7 @@ def run_in_passes(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadO
     """The same in two passes: the scheduler alone first, then the three oracles on what it did.
 
     Two code bases in turns at each step cost twice as much, because neither stays in the processor's caches. Where
-    nobody is scheduled any more the judge goes along: it may have enough of it soon.
+    nobody seems to move any more the judge goes along: it may have enough soon.
     """
     trace = of_release(trace, options.release)
     drive = Drive(trace.setting, make, everything=options.keep_entries)
@@ -59,8 +59,8 @@ def run_in_passes(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadO
     idle = 0
     for note in notes:
         first.append(note)
-        if note.method == SCHEDULE:
-            idle = idle + 1 if note.answer is None or not note.answer.tokens else 0
+        if note.method == SCHEDULE and note.error is None:
+            idle = 0 if note.answer.tokens or not drive.stands else idle + 1
             if idle == IDLE:
                 break
     return judged(trace, drive, chain(first, notes), options)

@@ -77,8 +77,10 @@ class Scheduler(Loads):
 
     def _threshold(self) -> int:
         """S4: most tokens of one request in a step; 0: no cap, nobody would starve."""
+        if not self.threshold:
+            return 0
         number = len(self.running) + len(self.waiting) + len(self.holding)
-        if not self.threshold or (number < 2 and not self.capped_alone):
+        if number < 2 and not self.capped_alone:
             return 0
         return max(self.threshold, self.rows // number) if self.adaptive else self.threshold
 
@@ -132,8 +134,9 @@ class Scheduler(Loads):
         if 0 < threshold < new:
             new = threshold
         new = min(new, step.room(), self.limit - 1 - request.comp)
-        new = self._chunk(request, request.comp, new)
-        return self._clear_of_the_end(request, request.comp, new)
+        if self.chunks.size:
+            new = self._chunk(request, request.comp, new)
+        return self._clear_of_the_end(request, request.comp, new) if self.ahead else new
 
     def _chunk(self, request: Request, comp: int, new: int) -> int:
         """S41: tokens of the chunk that begins at `comp` and may take `new`; 0: none ends where a state may be kept."""
@@ -159,6 +162,9 @@ class Scheduler(Loads):
 
     def _admission_pass(self, step: NextStep, held: bool, threshold: int) -> None:
         """S8 to S10: a candidate is set aside and the scan goes on, is refused and the pass ends, or is admitted."""
+        if not (self.waiting or self.holding):
+            self.bound = self.bound and held
+            return
         aside: list[Request] = []
         holding: list[Request] = []
         while step.open() and len(self.running) < self.active:

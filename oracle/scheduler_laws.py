@@ -33,6 +33,9 @@ from oracle.workload import (
     Transfers,
 )
 
+#: events that move blocks
+MOVES = frozenset({ASK, FREE, POP, GIVE, TRIM})
+NO_BLOCKS = frozenset[int]()
 #: what is told of a request that an idle engine cannot hold
 ALONE = "preempts itself alone"
 #: what is told of nobody running when a load has failed as a whole
@@ -105,14 +108,14 @@ class SchedulerLaws:
 
     # ------------------------------------------------------------------------------------------- the manager
 
-    def _blocks(self, event: Event, ends: frozenset[int] = frozenset()) -> None:
+    def _blocks(self, event: Event, ends: frozenset[int] = NO_BLOCKS) -> None:
         """Conservation: what is free, held and kept back are all blocks, after each call.
 
         ends: blocks that the step copies from and to; some of them may be held for that (caching spec, P36).
         """
-        if event.what == ENDED:
-            self._ended(event)
-        if event.what not in (ASK, FREE, POP, GIVE, TRIM):
+        if event.what not in MOVES:
+            if event.what == ENDED:
+                self._ended(event)
             return
         rows = () if event.seen is None else event.seen.rows
         if event.what == GIVE:
@@ -132,8 +135,12 @@ class SchedulerLaws:
                 self._loads(event)
         if self.caching:
             if event.what != GIVE and self.rows_of.get(event.request, ()) != rows:
-                self.rows_of[event.request] = rows
-                self.held_blocks = set(chain.from_iterable(chain.from_iterable(self.rows_of.values()))) - {0}
+                if rows:
+                    self.rows_of[event.request] = rows
+                else:
+                    del self.rows_of[event.request]
+                self.held_blocks = set(chain.from_iterable(chain.from_iterable(self.rows_of.values())))
+                self.held_blocks.discard(0)
             held = self.held_blocks.union(*self.parked) if self.parked else self.held_blocks
             self.free = self.usable - len(held)
             if ends and self.free - len(ends - held) <= event.free <= self.free:
@@ -158,7 +165,7 @@ class SchedulerLaws:
 
     def _kept_back(self, name: int, held: int) -> None:
         """Blocks that nobody holds and that are not free yet; without caching their number is all that counts."""
-        blocks = chain.from_iterable(self.rows_of[name]) if self.caching else range(1, held + 1)
+        blocks = chain.from_iterable(self.rows_of.get(name, ())) if self.caching else range(1, held + 1)
         if held:
             self.parked.append(set(blocks) - {0})
 
@@ -214,34 +221,36 @@ class SchedulerLaws:
     def planned(self, planned: Planned, events: list[Event], flying: int) -> None:
         """A step was planned; `flying`: steps in flight before it."""
         victims = self._calls(events, planned)
+        if planned.new or planned.resumed:
+            self._admitted(planned, victims)
+        self._budgets(planned)
+        self._requests(planned)
+        self._progress(planned, flying)
+
+    def _admitted(self, planned: Planned, victims: list[int]) -> None:
+        """Who begins to run; nobody in a step that preempts."""
         admitted = {name for name, *_ in planned.new}.union(planned.resumed)
         newcomers = [name for name, _ in planned.tokens if name in admitted]
         if victims and newcomers:
             self.broken("order", "newcomer", f"{newcomers} admitted in a step that preempted {victims}")
-        for name in newcomers:
-            known = self.live.get(name)
-            if known is not None:
-                self.running.append(known)
-        self._budgets(planned)
-        self._requests(planned)
-        self._progress(planned, flying)
+        self.running += [self.live[name] for name in newcomers if name in self.live]
 
     def _calls(self, events: list[Event], planned: Planned) -> list[int]:
         """No needless preemption, the right victim; the lookahead of every ask."""
         victims: list[int] = []
         asker = -1
         self.encoded = 0
-        scheduled = {name for name, _ in planned.tokens}
         events = [event for event in events if event.what in (ASK, FREE, POP)]
-        ends = frozenset(block for pair in planned.copies for block in pair)
+        ends = frozenset(chain.from_iterable(planned.copies)) if planned.copies else NO_BLOCKS
         for number, event in enumerate(events):
             self._blocks(event, ends)
             call = event.call
             if event.what == ASK and call is not None:
                 if event.seen is not None and event.seen.outcome == GRANTED:
                     self.encoded += call.encoder
-                    self.failed.discard(call.request)
-                    self.again.discard(call.request)
+                    if self.failed or self.again:
+                        self.failed.discard(call.request)
+                        self.again.discard(call.request)
                 needed = self.lookahead if call.new else 0  # S43: a load beside the steps computes nothing
                 if call.lookahead != needed:
                     sign = "more" if call.lookahead > needed else "less"
@@ -270,7 +279,7 @@ class SchedulerLaws:
                 )
             self._victim(event.request)
             victims.append(event.request)
-        if victims and asker not in victims and asker not in scheduled:
+        if victims and asker not in victims and asker not in {name for name, _ in planned.tokens}:
             self.broken("needless", "not scheduled", f"{victims} preempted for {asker}, which is not scheduled")
         return victims
 
@@ -322,7 +331,7 @@ class SchedulerLaws:
                 self.broken("chunk", "prefill lookahead", f"a chunk leaves {rest} known tokens, {self.ahead} are read")
             if count and end - count < known.prompt:
                 self.broken("drafts", "inside the prompt", f"{count} drafts end at {end} of {known.prompt}")
-        for name in drafts.keys() - {name for name, _ in planned.tokens}:
+        for name in drafts.keys() - {name for name, _ in planned.tokens} if drafts else ():
             self.broken("drafts", "of nobody", f"drafts of request {name}, which is not scheduled")
 
     def _progress(self, planned: Planned, flying: int) -> None:
@@ -345,17 +354,17 @@ class SchedulerLaws:
             if known is None:
                 self.broken("delivered", "stranger", f"{len(tokens)} tokens for request {name}, which is gone")
                 continue
-            if list(tokens) != returned.get(name, [])[: len(tokens)]:
+            if [*tokens] != returned.get(name, [])[: len(tokens)]:
                 self.broken("delivered", "order", f"request {name} gets {tokens}, sampled {returned.get(name)}")
             known.out += len(tokens)
             if known.out > known.limit or known.prompt + known.out > self.longest:
                 self.broken("length", "too long", f"request {name} has {known.out} outputs, {known.limit} may be")
-        self.ending = {name for name, tokens, reason in delivered if reason and tokens}
+        ended = [(name, tokens) for name, tokens, reason in delivered if reason]
+        self.ending = {name for name, tokens in ended if tokens}
         self.returned(events)
         self.ending = set()
-        for name, _, reason in delivered:
-            if reason:
-                self.left(name)
+        for name, _ in ended:
+            self.left(name)
 
     def left(self, name: int) -> None:
         """A request has ended: nothing of it is held any more."""

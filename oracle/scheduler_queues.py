@@ -83,7 +83,7 @@ class Queues:
 
     def _order(self, queue: list[Request]) -> None:
         """S26."""
-        if self.by_priority:
+        if self.by_priority and len(queue) > 1:
             queue.sort(key=lambda one: (*one.urgency, str(one.id)))
 
     def _holds(self, request: Request) -> bool:
@@ -173,9 +173,9 @@ class Queues:
         if request.ph > 0:
             request.ph -= rejected + kept + cut
 
-    def propose(self, proposed: dict[int, int] | None, valid: dict[int, int]) -> None:
+    def propose(self, proposed: dict[int, int], valid: dict[int, int]) -> None:
         """S20: the drafts of the next step, without overlap; of a request with a grammar those that it allows."""
-        for name, count in (proposed or {}).items():
+        for name, count in proposed.items():
             request = self.requests.get(name)
             if request is not None:
                 allowed = valid.get(name, count) if request.grammar else count

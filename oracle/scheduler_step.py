@@ -79,15 +79,18 @@ class NextStep:
     def planned(self) -> Planned:
         """What the worker is told, before anything moves on. V2 takes a resumed request for a new one, V1 does not."""
         scheduler = self.scheduler
-        new = [*self.new, *self.resumed] if scheduler.second_runner else self.new
-        again = [] if scheduler.second_runner else self.resumed
-        cached = [(r.id, r.comp, r.out + r.ph, b if any(b) else None) for r, b in self.cached.items()]
+        second = scheduler.second_runner
+        new, again = ([*self.new, *self.resumed], []) if second else (self.new, self.resumed)
+        cached: list[tuple[int, int, int, Rows | None]] = [
+            (r.id, r.comp, r.out + r.ph, blocks if any(blocks) else None) for r, blocks in self.cached.items()
+        ]
+        cached += [(r.id, r.comp, r.out + r.ph, rows) for r, rows in again]
         return Planned(
             [(request.id, count) for request, count in self.tokens.items()],
             [(request.id, count) for request, count in self.drafts.items()],
-            [(r.id, r.comp, r.n if scheduler.second_runner else r.prompt, rows) for r, rows in new],
-            cached + [(r.id, r.comp, r.out + r.ph, rows) for r, rows in again],
-            sorted(r.id for r, _ in again),
+            [(r.id, r.comp, r.n if second else r.prompt, rows) for r, rows in new],
+            cached,
+            sorted([r.id for r, _ in again]),
             sorted(scheduler.preempted),
             sorted(scheduler.finished),
             (),

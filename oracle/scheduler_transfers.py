@@ -217,7 +217,8 @@ class Loads(Queues):
         for name in transfers.sent:
             self.far.sent(name)
             self._give(self.kept.pop(name))
-        self.propose(proposed, dict(transfers.valid))
+        if proposed:
+            self.propose(proposed, dict(transfers.valid))
         return delivered
 
     def _failures(self, failed: tuple[int, int] | None, flight: InFlight) -> Request | None:

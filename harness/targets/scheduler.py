@@ -41,7 +41,18 @@ from oracle.workload import (
 BLOCK_ID = attrgetter("block_id")
 #: a token that stops nobody
 TOKEN = 2
-NO_ROWS: Rows = ()
+#: what `allocate_slots` takes behind the request and its new tokens, in order
+ARGUMENTS = (
+    "num_new_computed_tokens",
+    "new_computed_blocks",
+    "num_lookahead_tokens",
+    "num_external_computed_tokens",
+    "delay_cache_blocks",
+    "num_encoder_tokens",
+    "full_sequence_must_fit",
+    "reserved_blocks",
+    "has_scheduled_reqs",
+)
 
 
 class Scheduler:
@@ -95,7 +106,7 @@ class Scheduler:
         self.rows_of = [table.get for table in self.tables]
         self.nothing: Rows = tuple(() for _ in self.tables)
         self.allocate, self.give = manager.allocate_slots, manager.free
-        self.watched = modules().status
+        self.preempted, self.waiting = modules().status.PREEMPTED, modules().status.WAITING
         manager.allocate_slots, manager.free = self._ask, self._free
         self.look, self.publish = manager.get_computed_blocks, manager.cache_blocks
         if self.hasher is not None:
@@ -138,63 +149,39 @@ class Scheduler:
         if not self.inside:
             self.events.append(Event(GIVE, -1, None, None, self.queue.num_free_blocks))
 
-    def _ask(
-        self,
-        request: Any,
-        num_new_tokens: int,
-        num_new_computed_tokens: int = 0,
-        new_computed_blocks: Any = None,
-        num_lookahead_tokens: int = 0,
-        num_external_computed_tokens: int = 0,
-        delay_cache_blocks: bool = False,
-        num_encoder_tokens: int = 0,
-        full_sequence_must_fit: bool = False,
-        reserved_blocks: int = 0,
-        has_scheduled_reqs: bool = True,
-        **more: Any,
-    ) -> Any:
+    def _ask(self, request: Any, num_new_tokens: int, *more: Any, **named: Any) -> Any:
         """`allocate_slots`, with what it was asked and what it answered."""
+        asked = (dict(zip(ARGUMENTS, more, strict=False)) | named).get if more else named.get
         status = request.status
-        preempted = status is self.watched.PREEMPTED
+        preempted = status is self.preempted
         name = request.request_id
+        number = int(name)
+        local = asked("num_new_computed_tokens", 0)
         call = Call(
-            int(name),
-            request.num_computed_tokens + num_new_computed_tokens,
+            number,
+            request.num_computed_tokens + local,
             request.num_in_flight_tokens,
             request.num_prompt_tokens,
             request.num_tokens,
-            preempted or status is self.watched.WAITING,
+            preempted or status is self.waiting,
             preempted,
             num_new_tokens,
-            num_lookahead_tokens,
-            num_external_computed_tokens,
-            num_encoder_tokens,
-            full_sequence_must_fit,
-            reserved_blocks,
-            has_scheduled_reqs,
-            tuple(more.get("skip_zeroing_group_ids", ())),
-            num_new_computed_tokens,
+            asked("num_lookahead_tokens", 0),
+            asked("num_external_computed_tokens", 0),
+            asked("num_encoder_tokens", 0),
+            asked("full_sequence_must_fit", False),
+            asked("reserved_blocks", 0),
+            asked("has_scheduled_reqs", True),
+            tuple(asked("skip_zeroing_group_ids", ())),
+            local,
             request.shared_prefix_boundary,
-            self.contents.get(int(name)),
+            self.contents.get(number),
         )
         self.inside = True
         try:
-            blocks = self.allocate(
-                request,
-                num_new_tokens,
-                num_new_computed_tokens=num_new_computed_tokens,
-                new_computed_blocks=new_computed_blocks,
-                num_lookahead_tokens=num_lookahead_tokens,
-                num_external_computed_tokens=num_external_computed_tokens,
-                delay_cache_blocks=delay_cache_blocks,
-                num_encoder_tokens=num_encoder_tokens,
-                full_sequence_must_fit=full_sequence_must_fit,
-                reserved_blocks=reserved_blocks,
-                has_scheduled_reqs=has_scheduled_reqs,
-                **more,
-            )
+            blocks = self.allocate(request, num_new_tokens, *more, **named)
         except Exception as error:
-            self.events.append(Event(ASK, call.request, call, self._seen(f"error:{type(error).__name__}", name), 0))
+            self.events.append(Event(ASK, number, call, self._seen(f"error:{type(error).__name__}", name), 0))
             raise
         finally:
             self.inside = False
@@ -203,7 +190,7 @@ class Scheduler:
         else:
             new = tuple([tuple(map(BLOCK_ID, group)) if group else () for group in blocks.blocks])
             seen = Observation(GRANTED, new, self._rows(name), self.queue.num_free_blocks)
-        self.events.append(Event(ASK, call.request, call, seen, seen.free))
+        self.events.append(Event(ASK, number, call, seen, seen.free))
         return blocks
 
     def _look(self, request: Any, *more: Any) -> Any:
@@ -248,16 +235,15 @@ class Scheduler:
         )
         if operation.grammar:
             request.structured_output_request = Compiling(operation.grammar)
-            request.status = self.watched.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+            request.status = modules().status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.scheduler.add_request(request)
 
     def schedule(self) -> Planned:
         self.events = []
         out = self.scheduler.schedule()
-        requests = self.scheduler.requests
-        samples = {int(name): not requests[name].is_prefill_chunk for name in out.num_scheduled_tokens}
-        self.steps.append((out, samples))
-        return planned(out)
+        told, requests = planned(out), self.scheduler.requests
+        self.steps.append((out, {name: not requests[str(name)].is_prefill_chunk for name, _ in told.tokens}))
+        return told
 
     def samples(self) -> dict[int, bool]:
         return self.steps[-1][1]
@@ -362,7 +348,6 @@ class Bare(Scheduler):
 
     def _spy(self) -> None:
         self.queue = self.scheduler.kv_cache_manager.block_pool.free_block_queue
-        self.watched = modules().status
         if self.scheduler.connector is not None:
             self.scheduler.connector.far, self.scheduler.connector.tell = self.far, lambda *told: None
 
@@ -396,11 +381,15 @@ def planned(out: Any) -> Planned:
                 cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, cached.new_block_ids, strict=True
             )
         ],
-        sorted(map(int, cached.resumed_req_ids)),
-        sorted(map(int, out.preempted_req_ids or ())),
-        sorted(map(int, out.finished_req_ids)),
+        _sorted(cached.resumed_req_ids),
+        _sorted(out.preempted_req_ids),
+        _sorted(out.finished_req_ids),
         tuple(out.new_block_ids_to_zero or ()),
         out.num_spec_tokens_to_schedule,
         getattr(out, "skip_drafts", False),
         tuple([(copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()]),
     )
+
+
+def _sorted(names: Any) -> list[int]:
+    return sorted(map(int, names)) if names else []
