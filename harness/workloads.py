@@ -89,6 +89,8 @@ class Judge:
         self.memory = WorkloadMemory(setting, self.differences.law) if options.memory else None
         self.prediction = Predicted(setting, self.differences)
         self.flights: list[Planned] = []
+        #: how many of them hold requests
+        self.flying = 0
         self.judges = {
             SUBMIT: self._submitted,
             ABORT: self._aborted,
@@ -147,7 +149,7 @@ class Judge:
 
     def _situation(self, note: Note) -> None:
         """State of the requests, with the laws of certainty."""
-        self.laws.settled(note.answer, sum([1 for one in self.flights if one.tokens]))
+        self.laws.settled(note.answer, self.flying)
         if self.options.predict:
             self.prediction.situation(note.answer, *note.arguments)
 
@@ -167,7 +169,7 @@ class Judge:
     # ------------------------------------------------------------------------------------------------ steps
 
     def _scheduled(self, note: Note) -> None:
-        flying = sum([1 for one in self.flights if one.tokens])
+        flying = self.flying
         self.outcome.steps += 1
         if note.error is not None:
             self._blame(self.differences.raised(note.error))
@@ -184,6 +186,7 @@ class Judge:
         if self.options.predict:
             self.prediction.planned(planned)
         self.flights.append(planned)
+        self.flying += bool(planned.tokens)
 
     def _blame(self, failed: Difference) -> None:
         """The scheduler raised. Where its manager had answered wrongly before, that is the difference."""
@@ -211,6 +214,7 @@ class Judge:
     def _returned(self, note: Note) -> None:
         """The output of the oldest step in flight."""
         planned = self.flights.pop(0)
+        self.flying -= bool(planned.tokens)
         returned, proposed, transfers = note.arguments
         delivered = note.answer
         if self.memory is not None:

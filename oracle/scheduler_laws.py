@@ -13,7 +13,7 @@ from attrs import define
 
 from oracle.groups import ceil_div
 from oracle.memory import Violation
-from oracle.trace import GRANTED, REFUSED, Rows
+from oracle.trace import GRANTED, REFUSED, Row, Rows
 from oracle.workload import (
     ASK,
     ENDED,
@@ -70,7 +70,7 @@ class SchedulerLaws:
         self.budget, self.rows, self.charged = setting.budget, setting.max_num_batched_tokens, setting.charged
         self.active = facts.active or setting.max_num_seqs
         self.drafts, self.lookahead, self.ahead = facts.drafts, facts.lookahead, facts.prefill_lookahead
-        self.longest = setting.max_model_len
+        self.longest, self.encoder_budget = setting.max_model_len, setting.encoder_budget
         self.by_priority = setting.policy == PRIORITY
         self.overlap = setting.in_flight_depth > 1
         self.live: dict[int, Known] = {}
@@ -296,23 +296,24 @@ class SchedulerLaws:
 
     def _budgets(self, planned: Planned) -> None:
         """S1: rows of the worker's buffers, drafter's rows included."""
-        total = sum([tokens for _, tokens in planned.tokens])
+        total, scheduled = sum([tokens for _, tokens in planned.tokens]), len(planned.tokens)
         if total > self.budget:
             self.broken("budget", "tokens", f"{total} tokens in a step of {self.budget}")
-        rows = total + self.charged * len(planned.tokens)
+        rows = total + self.charged * scheduled
         if rows > self.rows:
             self.broken("budget", "rows", f"{total} tokens and {rows - total} draft slots in {self.rows} rows")
         if len(self.running) > self.active:
             self.broken("seats", "running", f"{len(self.running)} requests run, {self.active} may")
-        if self.encoded > self.setting.encoder_budget:
-            self.broken("budget", "encoder", f"{self.encoded} encoder tokens in {self.setting.encoder_budget}")
-        ids = [name for name, _ in planned.tokens]
-        if len(set(ids)) != len(ids) or len(ids) > self.active:
-            self.broken("seats", "scheduled", f"{len(ids)} requests scheduled, {self.active} may run")
+        if self.encoded > self.encoder_budget:
+            self.broken("budget", "encoder", f"{self.encoded} encoder tokens in {self.encoder_budget}")
+        if scheduled > self.active or len({name for name, _ in planned.tokens}) < scheduled:
+            self.broken("seats", "scheduled", f"{scheduled} requests scheduled, {self.active} may run")
 
     def _requests(self, planned: Planned) -> None:
         """Positions below max_model_len, drafts that were proposed, rows that the worker can follow."""
-        computed = {name: at for name, at, *_ in planned.new} | {name: at for name, at, *_ in planned.cached}
+        computed = {name: at for name, at, _, _ in planned.cached}
+        for name, at, _, _ in planned.new:
+            computed.setdefault(name, at)
         drafts = dict(planned.drafts)
         for name, tokens in planned.tokens:
             known = self.live.get(name)
@@ -404,9 +405,10 @@ class SchedulerLaws:
 
 def follows(worker: Rows, rows: Rows) -> bool:
     """Whether the worker's append-only row is the manager's: as long, and equal wherever that is not null."""
-    if worker == rows:
-        return True
-    return all(
-        mine == theirs or (len(mine) == len(theirs) and all(b in (0, a) for a, b in zip(mine, theirs, strict=True)))
-        for mine, theirs in zip(worker, rows, strict=True)
+    return worker == rows or all(
+        mine == theirs or _follows(mine, theirs) for mine, theirs in zip(worker, rows, strict=True)
     )
+
+
+def _follows(worker: Row, row: Row) -> bool:
+    return len(worker) == len(row) and [b for b in row if b] == [a for a, b in zip(worker, row, strict=True) if b]
