@@ -200,10 +200,10 @@ class Scheduler(Loads):
             if request.comp + new < request.n:
                 self.prefilling[request] = None
             request.status = RUNNING
-        self.waiting[:0] = aside
-        self.holding[:0] = holding
-        self._order(self.waiting)
-        self._order(self.holding)
+        for queue, back in ((self.waiting, aside), (self.holding, holding)):
+            if back:
+                queue[:0] = back
+                self._order(queue)
         if not held:
             self.bound = len(self.waiting) + len(self.holding) > len(self.deferred)
 

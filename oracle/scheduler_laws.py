@@ -19,6 +19,7 @@ from oracle.workload import (
     ENDED,
     FREE,
     GIVE,
+    NOTHING_MOVED,
     POP,
     PRIORITY,
     RUNNING,
@@ -195,6 +196,8 @@ class SchedulerLaws:
 
     def reported(self, transfers: Transfers) -> None:
         """The worker's side of the connector has told of these."""
+        if transfers is NOTHING_MOVED:
+            return
         self.loading.difference_update(transfers.loaded)
         self.sending.difference_update(transfers.sent)
         if transfers.failed is not None and transfers.failed[0] in transfers.loaded:
