@@ -294,7 +294,13 @@ class Predicted:
     def trim(self, request: int, processed: int, prompt: int) -> None:
         """Dead columns return before the row is handed over."""
         event = self._same(TRIM, request, processed, f"request {request} drops what is dead at {processed}")
-        self._returned(event, self.allocator.trim(request, processed, prompt))
+        seen = self.allocator.trim(request, processed, prompt)
+        if event.seen is not None and seen.free != event.free:
+            found = observations(seen, event.seen, ASPECTS, self.allocator, self.differences.index, None, None)
+            if found is not None:
+                self.differences.differ(found)
+                raise Over
+        self._returned(event, seen)
 
     def remaining(self, call: Call, more: int) -> int:
         """S44: what a request still needs to hold what is known and `more`."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from harness.workload_suspects import UNSHARDED, alone_by, stuck_again_by, stuck_by, unreserved_by
+from harness.workload_suspects import UNSHARDED, alone_by, stuck_again_by, stuck_by, stuck_held_by, unfreed_by, unreserved_by
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
-from oracle.scheduler_laws import AGAIN, ALONE
+from oracle.scheduler_laws import AGAIN, ALONE, HELD
 from oracle.trace import Difference, Rows
 from oracle.workload import (
     SCHEDULER_ASPECTS,
@@ -131,8 +131,9 @@ class Differences:
     def law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
         """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
         if violation.law in ("progress", "drain"):
-            causes = {ALONE: alone_by, AGAIN: stuck_again_by}
+            causes = {ALONE: alone_by, AGAIN: stuck_again_by, HELD: stuck_held_by}
             cause = causes.get(violation.what, stuck_by)(self.setting) or alone_by(self.setting)
+            cause = cause or unfreed_by(self.setting)
             tags = (cause,) if cause else ()
         if violation.law == "W1" and violation.what.startswith("drafter"):
             tags += unreserved_by(self.setting)

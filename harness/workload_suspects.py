@@ -56,6 +56,16 @@ def stuck_again_by(setting: SchedulerSetting) -> str:
     return stuck_by(setting)
 
 
+def stuck_held_by(setting: SchedulerSetting) -> str:
+    """S8, S44: who has loaded waits behind a candidate that is refused, or all who have lack a block for drafts."""
+    return stuck_by(setting) or alone_by(setting) or "waits with blocks"
+
+
+def unfreed_by(setting: SchedulerSetting) -> str:
+    """S49: the release preempts requests whose blocks do not come free, all of them in vain, step by step."""
+    return "preempted in vain" if setting.defers_frees and not setting.choices.spares_unfreed else ""
+
+
 def alone_by(setting: SchedulerSetting) -> str:
     """What start-up sizing leaves out, where a pool of just that size does not hold one request alone; or empty.
 
@@ -101,8 +111,10 @@ def reserved_by(prediction: Scheduler, allocator: Allocator, missing: int) -> tu
 
 def reserve_of_a_load(setting: SchedulerSetting) -> int:
     """W of S44 (blocks)."""
-    facts = setting.facts
+    facts, kept = setting.facts, setting.choices.load_reserve
     rows = 1 + facts.drafts + facts.lookahead if facts.drafts else 0
+    if kept != "each group":
+        return ceil_div(rows, setting.scheduler_block_size) if kept == "one group" else 0
     return sum(
         ceil_div(rows, group.tokens_per_column(setting.dcp_size))
         for group in setting.groups

@@ -21,7 +21,7 @@ class Chunks:
     its last unit, of `unit` tokens (0: a block). ahead: hash lookahead. inner: hits may end inside a block, at
     multiples of hash_size. checkpoints: the chunk that ends a prefill also saves an inner state, at a multiple of
     `alignment` from its start. junctions: whether a chunk stops at one exactly. to_the_end: the last boundary of all
-    tokens is kept even where none is behind it.
+    tokens is kept even where none is behind it. tail_drops: the prompt's last boundary inside a block loses a unit too.
     """
 
     size: int
@@ -35,6 +35,7 @@ class Chunks:
     junctions: bool = False
     unit: int = 0
     to_the_end: bool = False
+    tail_drops: bool = True
 
     def end(self, start: int, end: int, prompt: int, tokens: int, junction: int = 0) -> int:
         """Where a chunk that begins at `start` and could go to `end` ends; `start` if it cannot be cut well."""
@@ -53,6 +54,8 @@ class Chunks:
             stops.append((start // size + 1) * size)
         if self.inner and not saved_inside:
             tail = self._kept(prompt, self.hash_size)
+            if self.use_eagle and not self.tail_drops:
+                tail = prompt // self.hash_size * self.hash_size
             if keep < tail < prompt:
                 stops.append(tail)
         if start < junction < end:

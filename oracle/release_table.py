@@ -232,17 +232,17 @@ _SCHEDULING: tuple[Rule, ...] = (
         "0.20.2",
         "0.32.0",
         "S15",
-        "in code",
+        "#54627",
         ("own_cadence", False),
     ),
-    Rule("prefill cadence", "in any engine", "0.33.0", None, "S15", "in code", ("own_cadence", True)),
+    Rule("prefill cadence", "in any engine", "0.33.0", None, "S15", "#54627", ("own_cadence", True)),
     Rule(
         "running pass after a request was its own victim",
         "ends",
         "0.20.2",
         "0.32.0",
         "S29",
-        "in code",
+        "#26765 asked for it",
         ("goes_on_behind_victim", False),
     ),
     Rule(
@@ -251,7 +251,7 @@ _SCHEDULING: tuple[Rule, ...] = (
         "0.33.0",
         None,
         "S29",
-        "in code",
+        "#26765 asked for it",
         ("goes_on_behind_victim", True),
     ),
     Rule(
@@ -311,6 +311,24 @@ _SCHEDULING: tuple[Rule, ...] = (
         ("chunks_to_the_end", False),
     ),
     Rule(
+        "chunk end inside a block, with the drop",
+        "the prompt's last boundary",
+        "0.26.0",
+        "0.29.0",
+        "S41",
+        "in code",
+        ("chunk_tail_drops", False),
+    ),
+    Rule(
+        "chunk end inside a block, with the drop",
+        "one unit before it",
+        "0.30.0",
+        None,
+        "S41",
+        "in code",
+        ("chunk_tail_drops", True),
+    ),
+    Rule(
         "admission while nobody new is taken",
         "none",
         "0.20.2",
@@ -328,16 +346,14 @@ _SCHEDULING: tuple[Rule, ...] = (
         "in code",
         ("pause_spares_holders", True),
     ),
-    Rule(
-        "left free by a load for drafts", "nothing", "0.20.2", "0.30.0", "S44", "in code", ("load_reserve", "nothing")
-    ),
+    Rule("left free by a load for drafts", "nothing", "0.20.2", "0.30.0", "S44", "#57104", ("load_reserve", "nothing")),
     Rule(
         "left free by a load for drafts",
         "blocks of one group for each prefill and for itself",
         "0.31.0",
         "0.31.0",
         "S44",
-        "in code",
+        "#57104",
         ("load_reserve", "one group"),
     ),
     Rule(
@@ -346,7 +362,7 @@ _SCHEDULING: tuple[Rule, ...] = (
         "0.32.0",
         None,
         "S44",
-        "in code",
+        "#57104",
         ("load_reserve", "each group"),
     ),
     Rule(
@@ -355,7 +371,7 @@ _SCHEDULING: tuple[Rule, ...] = (
         "0.20.2",
         "0.30.0",
         "S8",
-        "in code",
+        "#57841 asks for it",
         ("holders_first", False),
     ),
     Rule(
@@ -364,7 +380,7 @@ _SCHEDULING: tuple[Rule, ...] = (
         "0.31.0",
         None,
         "S8",
-        "in code",
+        "#57841 asks for it",
         ("holders_first", True),
     ),
     Rule(

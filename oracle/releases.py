@@ -21,7 +21,7 @@ CONFIRMED = {
     "rules": (NEWEST,),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
-    "scheduler": ("0.31.0", "0.32.0", NEWEST),
+    "scheduler": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
 }
 
 
@@ -131,6 +131,8 @@ class Choices:
     """Fewer requests can be let run than there are seats (S8)."""
     chunks_to_the_end: bool = False
     """A chunk ends at the last border of a sequence, though no token may be behind it (S41)."""
+    chunk_tail_drops: bool = True
+    """With the drop a chunk ends one unit before a prompt's last boundary inside a block (S41)."""
     pause_spares_holders: bool = True
     """Who holds blocks goes on while the engine takes nobody new (S8)."""
     load_reserve: str = "each group"

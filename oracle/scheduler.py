@@ -51,7 +51,7 @@ class Scheduler(Loads):
         else:
             drop = facts.block_drop and not facts.hash_lookahead
             self.chunks = Chunks(setting.align_size, most, drop, facts.hash_lookahead)
-        self.chunks = evolve(self.chunks, to_the_end=choices.chunks_to_the_end)
+        self.chunks = evolve(self.chunks, to_the_end=choices.chunks_to_the_end, tail_drops=choices.chunk_tail_drops)
         #: what the chunk rule saw in this step of each request: computed tokens, most tokens
         self.cuts: dict[int, tuple[Request, int, int]] = {}
         self.step, self.cap = NextStep(self), 0

@@ -41,6 +41,8 @@ NO_BLOCKS = frozenset[int]()
 ALONE = "preempts itself alone"
 #: what is told of nobody running when a load has failed as a whole
 AGAIN = "nobody runs after a failed load"
+#: ... while blocks are held by who waits, in a release where they may wait behind others
+HELD = "nobody runs, blocks are held"
 
 
 @define(eq=False, slots=True)
@@ -346,7 +348,8 @@ class SchedulerLaws:
         if self.idle == self.patience:
             self.stuck = True
             waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
-            what = AGAIN if self.again.intersection(self.live) else "nobody runs"
+            held = not self.setting.choices.holders_first and any(known.held for known in self.live.values())
+            what = AGAIN if self.again.intersection(self.live) else HELD if held else "nobody runs"
             self.broken("progress", what, f"nothing is in flight, nobody is scheduled: requests {waits} wait")
 
     # --------------------------------------------------------------------------------------------- outputs

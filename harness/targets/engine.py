@@ -25,6 +25,7 @@ def modules() -> SimpleNamespace:
     settings = config.import_config()
     load = importlib.import_module
     logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)  # failed loads are asked for
+    load("vllm.v1.structured_output.backend_types").StructuredOutputGrammar.register(Compiling)
     return SimpleNamespace(
         config=settings,
         scheduler=load("vllm.v1.core.sched.scheduler").Scheduler,
@@ -56,24 +57,43 @@ class Grammars:
         self.refused: tuple[int, ...] = ()
 
     def accept_tokens(self, request: Any, tokens: list[int]) -> bool:
-        return not (request.use_structured_output and int(request.request_id) in self.refused)
+        return not request.use_structured_output or self.accepts(int(request.request_id))
 
     def validate_tokens(self, request: Any, tokens: list[int]) -> list[int]:
-        return (
-            tokens[: self.valid.get(int(request.request_id), len(tokens))] if request.use_structured_output else tokens
-        )
+        return self.allowed(int(request.request_id), tokens) if request.use_structured_output else tokens
+
+    def should_advance(self, request: Any, new_token_ids: Any = None) -> bool:
+        """Releases before 0.30.0 ask the request's grammar itself."""
+        return bool(request.use_structured_output)
+
+    def trim_reasoning_for_advance(self, request: Any, tokens: list[int]) -> list[int]:
+        return tokens
+
+    def accepts(self, name: int) -> bool:
+        """Whether a request's grammar takes what was sampled."""
+        return name not in self.refused
+
+    def allowed(self, name: int, tokens: list[int]) -> list[int]:
+        """The drafts that a request's grammar takes."""
+        return tokens[: self.valid.get(name, len(tokens))]
 
 
 class Compiling:
-    """A request's grammar, which is there after some looks."""
+    """A request's grammar, which is there after some looks; and the grammar itself."""
 
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
+    def __init__(self, name: int, looks: int, grammars: Grammars) -> None:
+        self.name, self.looks, self.grammars = name, looks, grammars
 
     @property
     def grammar(self) -> Any:
         self.looks -= 1
         return None if self.looks > 0 else self
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        return self.grammars.accepts(self.name)
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        return self.grammars.allowed(self.name, tokens)
 
 
 @cache

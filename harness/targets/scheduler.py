@@ -234,7 +234,7 @@ class Scheduler:
             mm_features=features(operation),
         )
         if operation.grammar:
-            request.structured_output_request = Compiling(operation.grammar)
+            request.structured_output_request = Compiling(operation.request, operation.grammar, self.grammars)
             request.status = modules().status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.scheduler.add_request(request)
 
