@@ -9,7 +9,15 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from harness.workload_suspects import UNSHARDED, alone_by, stuck_again_by, stuck_by, stuck_held_by, unfreed_by, unreserved_by
+from harness.workload_suspects import (
+    UNSHARDED,
+    alone_by,
+    stuck_again_by,
+    stuck_by,
+    stuck_held_by,
+    unfreed_by,
+    unreserved_by,
+)
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation

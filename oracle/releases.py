@@ -21,7 +21,7 @@ CONFIRMED = {
     "rules": (NEWEST,),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
-    "scheduler": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
+    "scheduler": ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
 }
 
 
@@ -146,6 +146,10 @@ class Choices:
     """The long-prefill cap can follow the number of requests (S4)."""
     pads_alone: bool = True
     """A newcomer with a hit is padded though nobody runs (S21)."""
+    pads_whole: bool = True
+    """A newcomer is padded to all 1 + K rows or not at all; else a cut leaves it K placeholders (S21)."""
+    place_kept: bool = True
+    """A victim before the request that asks moves the place in the running list, scheduled or not (S28)."""
     spares_unfreed: bool = True
     """Nobody is preempted whose blocks would not come free now (S49)."""
     load_failures_whole: bool = True

@@ -44,6 +44,7 @@ class Scheduler(Loads):
         self.interval = setting.prefill_schedule_interval if choices.own_cadence else 1
         self.goes_on, self.empty_aside = choices.goes_on_behind_victim, choices.empty_part_aside
         self.capped_alone, self.pads_alone = choices.threshold_alone, choices.pads_alone
+        self.pads_whole, self.place_kept = choices.pads_whole, choices.place_kept
         self.spares_unfreed, self.spares_holders = choices.spares_unfreed, choices.pause_spares_holders
         most = min(self.budget, self.threshold) if self.threshold else self.budget
         if self.caching:
@@ -110,7 +111,7 @@ class Scheduler(Loads):
                     return  # S49: its blocks would not come free now
                 place = self.running.index(victim)
                 del self.running[place]
-                index -= place < index
+                index -= place < index and (self.place_kept or victim in step.tokens)
                 step.take_back(victim)
                 self._preempt(victim)
                 step.victims.append(victim)
@@ -196,7 +197,8 @@ class Scheduler(Loads):
             self.deferred.discard(request)
             self.running.append(request)
             request.comp = comp + external
-            step.admit(request, new, seen.rows, new - 1 if padded else 0)
+            placeholders = new - 1 if self.pads_whole else self.drafts
+            step.admit(request, new, seen.rows, placeholders if padded else 0)
             if request.comp + new < request.n:
                 self.prefilling[request] = None
             request.status = RUNNING
@@ -245,9 +247,10 @@ class Scheduler(Loads):
             and not step.chunk_ran
             and (bool(step.cached) or (comp > 0 and self.pads_alone))
         )
-        if pads and comp + 1 + self.drafts + 1 <= self.limit:
+        fits = comp + 1 + self.drafts + 1 <= self.limit
+        if pads and (fits or not self.pads_whole):
             new, padded = 1 + self.drafts, True
-            if new > room:
+            if new > room or (not self.pads_whole and comp + new > self.limit):
                 return -1, False
         if 0 < threshold < new:
             new = threshold
@@ -258,7 +261,7 @@ class Scheduler(Loads):
             new = self._chunk(request, comp, new)
             if new == 0:
                 return -1, False
-            if padded and new != 1 + self.drafts:
+            if padded and new != 1 + self.drafts and self.pads_whole:
                 new, padded = 1, False
         return self._clear_of_the_end(request, comp, new), padded
 

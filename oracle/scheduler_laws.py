@@ -331,6 +331,7 @@ class SchedulerLaws:
             if end > self.longest:
                 self.broken("positions", "past max_model_len", f"request {name} is scheduled to position {end}")
             if count > self.drafts or count >= tokens:
+                self.stuck = True  # what is counted as rejected later was never there
                 self.broken("drafts", "too many", f"{count} drafts among {tokens} tokens, K is {self.drafts}")
             rest = known.prompt + known.out - end
             if 0 < rest < self.ahead:
