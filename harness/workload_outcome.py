@@ -140,8 +140,8 @@ class Differences:
         """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
         if violation.law in ("progress", "drain"):
             causes = {ALONE: alone_by, AGAIN: stuck_again_by, HELD: stuck_held_by}
-            cause = causes.get(violation.what, stuck_by)(self.setting) or alone_by(self.setting)
-            cause = cause or unfreed_by(self.setting)
+            cause = causes.get(violation.what, stuck_by)(self.setting) or unfreed_by(self.setting)
+            cause = cause or alone_by(self.setting)
             tags = (cause,) if cause else ()
         if violation.law == "W1" and violation.what.startswith("drafter"):
             tags += unreserved_by(self.setting)

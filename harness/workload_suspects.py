@@ -58,7 +58,7 @@ def stuck_again_by(setting: SchedulerSetting) -> str:
 
 def stuck_held_by(setting: SchedulerSetting) -> str:
     """S8, S44: who has loaded waits behind a candidate that is refused, or all who have lack a block for drafts."""
-    return stuck_by(setting) or alone_by(setting) or "waits with blocks"
+    return stuck_by(setting) or "waits with blocks"
 
 
 def unfreed_by(setting: SchedulerSetting) -> str:
@@ -69,14 +69,17 @@ def unfreed_by(setting: SchedulerSetting) -> str:
 def alone_by(setting: SchedulerSetting) -> str:
     """What start-up sizing leaves out, where a pool of just that size does not hold one request alone; or empty.
 
-    A step in flight keeps its Mamba states and checkpoints beside the next one's; the drafter's lookahead lies past a
-    window's cap.
+    A step in flight keeps its Mamba states and checkpoints beside the next one's; releases that count the most that a
+    call can take (A15) count the copy of a hit at each block; the drafter's lookahead lies past a window's cap.
     """
     spare = setting.num_blocks - 1 - blocks_for_one(setting)
     states = [group for group in setting.groups if isinstance(group, Mamba) and group.mode == "align"]
     aligned = sum(1 + group.checkpoint_blocks for group in states)
     if setting.in_flight_depth > 1 and spare < aligned:
         return "states in flight"
+    in_flight = aligned if setting.in_flight_depth > 1 else 0
+    if setting.choices.counts_cap and setting.fine_hits and spare < in_flight + len(states):
+        return "counts what a call can take"
     ahead = setting.facts.lookahead
     if spare < sum(ceil_div(ahead, group.block_size) for group in setting.groups if group.recycles):
         return "lookahead past the cap"
