@@ -12,31 +12,29 @@ import click
 
 from harness import __version__, findings, record_commands, tracefile, warmup_commands, workload_commands
 from harness.campaign.commands import campaign_command
-from harness.console import console, progress, show_report
+from harness.console import console
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
-from harness.forks import HANG_SECONDS, in_a_fork, replay_in_a_fork, shrink_isolated
-from harness.options import Duration, Words, aspects_option, release_option, target_option, trace_argument
+from harness.forks import in_a_fork, replay_in_a_fork, shrink_isolated
+from harness.options import aspects_option, release_option, target_option, trace_argument
 from harness.recording import is_recording
 from harness.release_commands import bisect_command, gate_command, releases_group
 from harness.replay import Options, run_trace
 from harness.report import table as step_table
+from harness.run_commands import run_command
 from harness.score_commands import score_command
-from harness.show_commands import Sampled, html_option, show_command, write_summary
+from harness.show_commands import show_command
 from harness.targets.compat import AbsentKindError, TargetError, installed_release
-from harness.verdict import EXIT
 from harness.worker import is_journal, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SlotcheckError
-from oracle.releases import CONFIRMED, runs
+from oracle.releases import runs
 from oracle.trace import Trace
 from oracle.warmup import WarmupTrace
 from oracle.workload import SchedulerTrace
 
 if TYPE_CHECKING:
-    from harness.levels import LevelReport
+    pass
 
-LEVELS = ("manager", "rules", "warmup", "scheduler")
-LATER_LEVELS: tuple[str, ...] = ()
 CANARY_SECONDS = 300.0
 
 
@@ -44,159 +42,6 @@ CANARY_SECONDS = 300.0
 @click.version_option(__version__, prog_name="slotcheck")
 def cli() -> None:
     """Differential testing of vLLM's KV-cache slot allocation against an executable specification."""
-
-
-@cli.command()
-@click.option(
-    "--level",
-    type=Words("level", LEVELS, LATER_LEVELS),
-    metavar="WORD",
-    default=frozenset({"manager"}),
-    help=f"Which part of vLLM is run, one of {', '.join(LEVELS)}; default manager.",
-)
-@click.option("--steps", type=click.IntRange(min=1), help="End after this many operations.")
-@click.option(
-    "--budget", type=Duration(), help="End after this time (60s, 5m); default 60s where --steps is not given."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
-@click.option("--workers", type=click.IntRange(min=1, max=256), default=1, show_default=True, help="Processes.")
-@release_option
-@target_option
-@aspects_option
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True, help="Where reports go."
-)
-@click.option("--no-findings", is_flag=True, help="Take declared findings for new differences.")
-@click.option(
-    "--hang", type=Duration(), default=HANG_SECONDS, help="A step that takes longer is a difference; default 60s."
-)
-@click.option(
-    "--kernels",
-    type=click.Choice(("all", "share", "none")),
-    default="share",
-    show_default=True,
-    help="At the warmup level: on which traces the worker's kernels run too.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@html_option
-def run(
-    level: frozenset[str],
-    steps: int | None,
-    budget: float | None,
-    seed: int,
-    workers: int,
-    target: str | None,
-    aspects: frozenset[str],
-    out: Path,
-    no_findings: bool,
-    hang: float,
-    kernels: str,
-    as_json: bool,
-    html: Path | None,
-) -> None:
-    """The main job: generate traces, compare, shrink, report."""
-    from harness import job
-    from harness.targets.loader import load_target, upstream
-
-    _check_level(level, target)
-    for name in sorted(level):
-        if not runs(installed_release(), name):
-            raise TargetError(
-                f"level {name} is specified for {', '.join(CONFIRMED[name])}, not for {installed_release()}; "
-                "the levels manager and warmup run older releases"
-            )
-    talk = console(stderr=as_json)
-    job.prepare_out(out)
-    installed = installed_release()
-    declared = None if no_findings else findings.Declared(findings.load(), installed)
-    seconds = budget if budget is not None else None if steps is not None else 60.0
-    talk.print(f"importing vLLM {installed or ''} ...")
-    make_target = load_target(target if level == {"manager"} else None)
-    if level != {"manager"}:
-        other = _other_level(
-            level, steps, budget, seed, workers, out, installed, not no_findings, hang, kernels, target
-        )
-        click.echo(tracefile.json_text(other.data) if as_json else other.text + "\n", nl=False)
-        write_summary(html, other.data, other.least)
-        sys.exit(EXIT[other.verdict])
-    wanted = job.Job(
-        seed=seed,
-        steps=steps,
-        seconds=seconds,
-        workers=workers,
-        aspects=aspects,
-        out=out,
-        release=installed,
-        make_target=make_target,
-        declared=declared,
-        hang_seconds=hang,
-        control=upstream(make_target),
-    )
-    speed = Sampled()
-    with progress(talk, wanted.steps, wanted.seconds) as show:
-        report = job.run(wanted, speed.also(show))
-    if as_json:
-        click.echo(tracefile.json_text(report.data()), nl=False)
-    else:
-        show_report(talk, report)
-    write_summary(html, report.data(), report.minima, speed.samples)
-    sys.exit(EXIT[report.verdict])
-
-
-def _check_level(level: frozenset[str], target: str | None) -> None:
-    """Refuse what no run can do, before anything is imported or written."""
-    if len(level) > 1:
-        raise SlotcheckError(f"one --level at a time, got {', '.join(sorted(level))}")
-    if target is not None and not level <= {"manager", "scheduler"}:
-        raise SlotcheckError(
-            f"--target {target} is for the levels manager and scheduler; --level {min(level)} runs the installed "
-            "release's own"
-        )
-
-
-def _other_level(
-    level: frozenset[str],
-    steps: int | None,
-    budget: float | None,
-    seed: int,
-    workers: int,
-    out: Path,
-    release: str | None,
-    with_findings: bool,
-    hang: float,
-    kernels: str,
-    target: str | None,
-) -> LevelReport:
-    """A run of a level beside the manager's."""
-    from harness import levels
-
-    if level == {"rules"}:  # a grid: it has an end of its own, some half a minute away
-        declared = findings.Declared(findings.load() if with_findings else (), release)
-        return levels.run_rules(seconds=budget, most=steps, out=out, release=release, declared=declared)
-    seconds = budget if budget is not None else None if steps is not None else 60.0
-    if level == {"scheduler"}:
-        return levels.run_scheduler(
-            seed=seed,
-            steps=steps,
-            seconds=seconds,
-            workers=workers,
-            out=out,
-            release=release,
-            findings=with_findings,
-            hang_seconds=hang,
-            target=target,
-        )
-    return levels.run_warmup(
-        seed=seed,
-        warmups=steps,
-        seconds=seconds,
-        workers=workers,
-        out=out,
-        release=release,
-        findings=with_findings,
-        hang_seconds=hang,
-        kernels=kernels,
-    )
 
 
 def _read(path: Path) -> Trace:
@@ -321,6 +166,7 @@ cli.add_command(bisect_command)
 cli.add_command(campaign_command)
 cli.add_command(gate_command)
 cli.add_command(releases_group)
+cli.add_command(run_command)
 cli.add_command(score_command)
 cli.add_command(show_command)
 cli.add_command(record_commands.watch_command)

@@ -11,20 +11,18 @@ from oracle.trace import ASPECTS
 
 
 class Words(click.ParamType[frozenset[str]]):
-    """A comma list out of known words; one that a later version will have is told apart from one that is wrong."""
+    """A comma list out of known words."""
 
     name = "words"
 
-    def __init__(self, what: str, known: tuple[str, ...], later: tuple[str, ...]) -> None:
-        self.what, self.known, self.later = what, known, later
+    def __init__(self, what: str, known: tuple[str, ...]) -> None:
+        self.what, self.known = what, known
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
         if isinstance(value, frozenset):
             return value
         words = [word.strip() for word in str(value).split(",") if word.strip()]
         for word in words:
-            if word in self.later:
-                self.fail(f"{self.what} {word!r} is not in this version; it has: {', '.join(self.known)}", param, ctx)
             if word not in self.known:
                 self.fail(f"unknown {self.what} {word!r}; known: {', '.join(self.known)}", param, ctx)
         if not words:
@@ -51,7 +49,7 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-ASPECT_WORDS = Words("aspect", ASPECTS, ())
+ASPECT_WORDS = Words("aspect", ASPECTS)
 target_option = click.option("--target", metavar="MODULE:CLASS", help="A Target, or a replacement of KVCacheManager.")
 aspects_option = click.option(
     "--aspects",

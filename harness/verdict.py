@@ -11,6 +11,14 @@ from oracle.releases import confirmed
 AGREED, DIFFERENCES, INCONCLUSIVE, BROKEN = "agreed", "differences", "inconclusive", "broken"
 EXIT = {AGREED: 0, DIFFERENCES: 1, INCONCLUSIVE: EXIT_INCONCLUSIVE, BROKEN: EXIT_HARNESS}
 
+#: from the best to the worst
+_ORDER = (AGREED, INCONCLUSIVE, DIFFERENCES, BROKEN)
+
+
+def worst(verdicts: Sequence[str]) -> str:
+    """The verdict of several runs together."""
+    return max(verdicts, key=_ORDER.index)
+
 
 def judge(
     *,

@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 @click.option("--resume", is_flag=True, help="Go on with the campaign; what is finished is not run again.")
 @click.option(
     "--levels",
-    type=Words("level", LEVELS, ()),
+    type=Words("level", LEVELS),
     metavar="WORD,...",
     default=frozenset(LEVELS),
     help=f"Default: {', '.join(LEVELS)}.",

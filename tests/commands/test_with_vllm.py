@@ -143,3 +143,24 @@ def test_a_fork_beside_upstream(vllm):
     assert 1 == result.status
     assert {"free/pool/A2/more", "nulls/full_attention/A14/more/first"} <= seen.keys()
     assert {False} == set(seen.values())
+
+
+def test_two_levels_in_one_run(vllm, tmp_path):
+    """A second is too short for what must be reached: each level says so, and the worst verdict is the run's."""
+    result = vllm("run", "--level", "warmup,scheduler", "--budget", "1s", "--kernels", "none", "--json")
+
+    data = json.loads(result.out)
+    assert (3, "inconclusive") == (result.status, data["verdict"])
+    assert [("warmup", True), ("scheduler", True)] == [(one["level"], bool(one["missed"])) for one in data["levels"]]
+    assert data["levels"][0]["warmups"] >= 13
+    assert data["levels"][1]["steps"] >= 333
+
+
+def test_two_levels_in_words(vllm, tmp_path):
+    """The last line is the run's; a page each."""
+    result = vllm(
+        "run", "--level", "manager,warmup", "--budget", "1s", "--kernels", "none", "--html", tmp_path / "p.html"
+    )
+
+    assert "inconclusive (manager inconclusive, warmup inconclusive)" == result.out.splitlines()[-1]
+    assert ["p-manager.html", "p-warmup.html"] == [name for name in left(tmp_path) if name.endswith(".html")]

@@ -9,7 +9,7 @@ from tests.commands.conftest import EXAMPLE, left, plain, target
 #: name -> arguments; what they name does not exist unless a test makes it
 WRONG = {
     "unknown level": ("run", "--level", "kernel"),
-    "two levels": ("run", "--level", "rules,warmup"),
+    "steps of two levels": ("run", "--level", "rules,warmup", "--steps", "9"),
     "target at a level without": ("run", "--level", "rules", "--target", "my_fork.manager:Mine"),
     "unknown aspect": ("run", "--aspects", "outcome,colour"),
     "no aspect": ("run", "--aspects", ","),
