@@ -75,7 +75,7 @@ class WorkloadMemory:
             loaded = self.loads.pop(name, None) is not None
             request.calls = 1 if name in begun and not loaded else request.calls + 1
             request.tokens = call.tokens
-            step = Step(request, tokens, drafts.get(name, 0), False, index, external=call.external, rows=row)
+            step = Step(request, tokens, drafts.get(name, 0), False, index, False, call.external, False, row)
             if name in begun and call.in_flight:
                 call.in_flight, kept = 0, call.in_flight
                 self.memory.scheduled(call, request, step, row)

@@ -81,6 +81,9 @@ class Scheduler:
         self.hasher = compat.block_hasher(setting) if setting.enable_caching else None
         self.contents: dict[int, Content] = {}
         self.far, self.by_block = FarSide(setting), setting.fails_by_block
+        self.manager = self.scheduler.kv_cache_manager
+        self.queue = self.manager.block_pool.free_block_queue
+        self.rows_of = [single.req_to_blocks.get for single in self.manager.coordinator.single_type_managers]
         self._spy()
         status = vllm.status
         self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
@@ -100,11 +103,8 @@ class Scheduler:
     # -------------------------------------------------------------------------------------------- the spy
 
     def _spy(self) -> None:
-        manager = self.manager = self.scheduler.kv_cache_manager
-        self.queue = manager.block_pool.free_block_queue
-        self.tables = [single.req_to_blocks for single in manager.coordinator.single_type_managers]
-        self.rows_of = [table.get for table in self.tables]
-        self.nothing: Rows = tuple(() for _ in self.tables)
+        manager = self.manager
+        self.nothing: Rows = tuple(() for _ in self.rows_of)
         self.allocate, self.give = manager.allocate_slots, manager.free
         self.preempted, self.waiting = modules().status.PREEMPTED, modules().status.WAITING
         manager.allocate_slots, manager.free = self._ask, self._free
@@ -347,7 +347,6 @@ class Bare(Scheduler):
     """The same without the spy and with nothing observed: what the harness costs is measured against it."""
 
     def _spy(self) -> None:
-        self.queue = self.scheduler.kv_cache_manager.block_pool.free_block_queue
         if self.scheduler.connector is not None:
             self.scheduler.connector.far, self.scheduler.connector.tell = self.far, lambda *told: None
 
