@@ -26,7 +26,7 @@ from harness.show_commands import show_command
 from harness.targets.compat import AbsentKindError, TargetError, installed_release
 from harness.worker import is_journal, read_journal
 from oracle.budget import RuleTrace
-from oracle.errors import SlotcheckError
+from oracle.errors import SettingError, SlotcheckError
 from oracle.releases import runs
 from oracle.trace import Trace
 from oracle.warmup import WarmupTrace
@@ -256,7 +256,7 @@ def findings_check(names: tuple[str, ...]) -> None:
             continue
         try:
             shows = level_of(finding).reproduces(finding)
-        except AbsentKindError:
+        except (AbsentKindError, SettingError):  # the release does not have it
             shows = False
         should = finding.covers(installed)
         state = "reproduces" if shows else "does not reproduce"

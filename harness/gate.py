@@ -3,8 +3,8 @@
 Every difference is sorted: **regression** (new, and the older release did it right), **fixed** (the older one's,
 gone), **intended** (the rules say so: a row of the table, with its reference), **declared** (a finding), **unknown**
 (both have it, or the rules of the newer one are not confirmed). Then interface drift: parameters and fields that the
-project uses. The manager level runs with caching off and, where it is specified for both releases, on; the warmup
-level runs without its kernels.
+project uses. The manager level runs with caching off and, where it is specified for both releases, on; so does the
+scheduler level; the warmup level runs without its kernels.
 """
 
 from __future__ import annotations
@@ -23,20 +23,27 @@ from harness.replay import Options
 from harness.side import Side
 from harness.verdict import folder_name
 from harness.worker import EXAMPLES
+from harness.workload_run import EXAMPLES as WORKLOADS
 from oracle.release_table import Rule
 from oracle.releases import OF_TRACES, Choices, choices_of, confirmed, in_force, runs
 from strategies.traces import draw
 from strategies.warmups import draw as draw_warmups
+from strategies.workloads import draw as draw_workloads
 
 #: what the shards of a gate have, in turn
-TURNS = ("scheduler", "caching", "scheduler", "warmup", "hostile", "scheduler")
+TURNS = ("scheduler", "caching", "scheduler", "warmup", "hostile", "workload")
 #: what a turn is called on the page
 CALLED = {
     "scheduler": "manager, caching off",
     "hostile": "manager, caching off",
     "caching": "manager, caching on",
     "warmup": "warmup",
+    "workload": "scheduler",
 }
+#: which level's rules a turn is judged by, and must be specified for both releases; the manager's where none is given
+LEVELS = {"caching": "caching", "warmup": "warmup", "workload": "scheduler"}
+#: traces a shard, by turn
+SIZES = {"workload": WORKLOADS}
 #: regressions that are shrunk and reported
 MOST_REPORTS = 8
 ALONE = Options(aspects=frozenset(), memory=False)
@@ -161,13 +168,15 @@ def run(
 def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes, str]]) -> None:
     """The next traces on both sides at once, and on the oracle with both sets of rules meanwhile."""
     number, profile = found.shards, TURNS[found.shards % len(TURNS)]
-    if profile == "caching" and not (runs(found.older, profile) and runs(found.newer, profile)):
-        profile = "scheduler"
-    question = {"shard": number, "seed": found.seed, "examples": EXAMPLES, "profile": profile}
+    level = LEVELS.get(profile, "manager")
+    if not (runs(found.older, level) and runs(found.newer, level)):
+        profile, level = "scheduler", "manager"
+    size = SIZES.get(profile, EXAMPLES)
+    question = {"shard": number, "seed": found.seed, "examples": size, "profile": profile}
     for side in sides:
         side.send(question)
     drawn: list[bytes] = []
-    (draw_warmups if profile == "warmup" else draw)(found.seed, number, EXAMPLES, drawn.append)
+    {"warmup": draw_warmups, "workload": draw_workloads}.get(profile, draw)(found.seed, number, size, drawn.append)
     for data in drawn if profile in ("scheduler", "hostile") else ():
         found.intended.update(responsible(data, profile, found.older, found.newer))
     answers = [side.take() for side in sides]
@@ -178,7 +187,6 @@ def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes
     found.reach.update(answers[1]["reach"])
     before, after = ({seen["place"]: seen for seen in answer["seen"]} for answer in answers)
     for place in sorted({*before, *after}):
-        level = profile if profile in ("caching", "warmup") else "manager"
         _sort(found, before.get(place, _NOTHING), after.get(place, _NOTHING), level)
         for name in after.get(place, _NOTHING)["new"]:
             if name in found.regressions:

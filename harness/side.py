@@ -11,13 +11,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from harness.targets.compat import TargetError
+from oracle.releases import NEWEST
 
 if TYPE_CHECKING:
     from harness.warmups import WarmupOptions
+    from harness.workload_outcome import MakeScheduler, WorkloadOptions
 
 Answer = dict[str, Any]
 
@@ -89,6 +92,7 @@ class _Answers:
         from harness.targets.loader import load_target
 
         self.make_target = load_target(None)
+        self.release = release or NEWEST
         self.declared = findings.Declared(findings.load(), release)
         self.options = Options(declared=self.declared, release=release, limits=limits)
 
@@ -96,6 +100,8 @@ class _Answers:
         """Run the traces of one shard; those in which something was seen, with their place in it."""
         if question["profile"] == "warmup":
             return self._warmups(question)
+        if question["profile"] == "workload":
+            return self._workloads(question)
         from harness import passes
         from harness.reach import Reach
         from strategies.traces import draw
@@ -130,6 +136,35 @@ class _Answers:
                 seen.append({"place": place, **self._seen(outcome.declared, outcome.differences)})
         return {"traces": len(drawn), "steps": steps, "seen": seen, "reach": {}}
 
+    def _workloads(self, question: Answer) -> Answer:
+        """The same at the scheduler level."""
+        from harness.workloads import run_in_passes
+        from strategies.workloads import decode, draw
+
+        seen: list[Answer] = []
+        drawn: list[bytes] = []
+        draw(question["seed"], question["shard"], question["examples"], drawn.append)
+        steps = 0
+        for place, data in enumerate(drawn):
+            trace = decode(data, self.release, self.options.limits)
+            outcome = run_in_passes(trace, self._scheduler, self._workload)
+            steps += outcome.steps
+            if outcome.declared or outcome.differences:
+                seen.append({"place": place, **self._seen(outcome.declared, outcome.differences)})
+        return {"traces": len(drawn), "steps": steps, "seen": seen, "reach": {}}
+
+    @cached_property
+    def _scheduler(self) -> MakeScheduler:
+        from harness.targets.loader import load_scheduler
+
+        return load_scheduler(None)
+
+    @property
+    def _workload(self) -> WorkloadOptions:
+        from harness.workload_outcome import WorkloadOptions
+
+        return WorkloadOptions(declared=self.declared, release=self.release)
+
     @property
     def _warmup(self) -> WarmupOptions:
         from harness.warmup_parties import NONE, options
@@ -147,16 +182,19 @@ class _Answers:
         return {"declared": sorted(set(findings)), "new": sorted({difference.fingerprint for difference in new})}
 
     def replay(self, question: Answer) -> Answer:
-        """Run one trace file of the manager or the warmup level."""
+        """Run one trace file of the manager, the warmup or the scheduler level."""
         from attrs import evolve
 
         from harness import tracefile
         from harness.replay import run_trace
         from harness.targets.warmup import Warmup
         from harness.warmups import run_warmups
+        from harness.workloads import run_workload
+        from oracle.errors import SettingError
         from oracle.releases import runs
         from oracle.trace import Trace
         from oracle.warmup import WarmupTrace
+        from oracle.workload import SchedulerTrace
 
         trace = tracefile.read_any(Path(question["replay"]))
         try:
@@ -165,13 +203,18 @@ class _Answers:
                 return self._seen(warmed.declared, warmed.differences)
         except TargetError as error:
             return {"cannot": str(error)}
-        if not isinstance(trace, Trace):
-            return {"cannot": "traces of the levels manager and warmup run on other releases"}
+        if isinstance(trace, SchedulerTrace) and not runs(self.options.release, "scheduler"):
+            return {"cannot": f"the scheduler level is not specified for {self.options.release}"}
+        if not isinstance(trace, Trace | SchedulerTrace):
+            return {"cannot": "traces of the levels manager, warmup and scheduler run on other releases"}
         if trace.setting.enable_caching and not runs(self.options.release, "caching"):
             return {"cannot": f"prefix caching is not specified for {self.options.release}"}
         try:
+            if isinstance(trace, SchedulerTrace):
+                ran = run_workload(trace, self._scheduler, self._workload)
+                return self._seen(ran.declared, ran.differences)
             outcome = run_trace(trace, self.make_target, evolve(self.options, audit_every=1))
-        except TargetError as error:
+        except (TargetError, SettingError) as error:
             return {"cannot": str(error)}
         return self._seen(outcome.declared, outcome.differences)
 
@@ -184,6 +227,8 @@ class _Answers:
         data, profile = bytes.fromhex(question["data"]), question["profile"]
         if profile == "warmup":
             return self._warmup_report(data, Path(question["out"]))
+        if profile == "workload":
+            return self._workload_report(data, Path(question["out"]))
         outcome = passes.compared(data, profile, self.make_target, self.options)
         small = shrink(outcome.trace, outcome.differences[0], self.make_target, self.options)
         folder.write_report(Path(question["out"]), small, self.options.release, self.make_target)
@@ -200,6 +245,18 @@ class _Answers:
         first = run_warmups(trace, Warmup, self._warmup).differences[0]
         small = shrink_warmup(trace, first, Warmup, self._warmup)
         write_warmup_report(out, small, self.options.release, Warmup, self._warmup)
+        return {"operations": len(small.trace.operations), "fingerprint": small.difference.fingerprint}
+
+    def _workload_report(self, data: bytes, out: Path) -> Answer:
+        from harness.workload_report import write
+        from harness.workload_shrink import shrink_workload
+        from harness.workloads import run_workload
+        from strategies.workloads import decode
+
+        trace = decode(data, self.release, self.options.limits)
+        first = run_workload(trace, self._scheduler, self._workload).differences[0]
+        small = shrink_workload(trace, first, self._scheduler, self._workload)
+        write(out, small.trace, small.difference, self._scheduler, self._workload, self.options.release)
         return {"operations": len(small.trace.operations), "fingerprint": small.difference.fingerprint}
 
     def interface(self, question: Answer) -> Answer:

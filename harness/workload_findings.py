@@ -11,8 +11,8 @@ from harness.workloads import run_workload
 from oracle.workload import SchedulerTrace
 
 
-def _outcome(finding: Finding, make: MakeScheduler) -> WorkloadOutcome:
-    path = finding.folder / "trace.json"
+def _outcome(finding: Finding, make: MakeScheduler, name: str = "trace.json") -> WorkloadOutcome:
+    path = finding.folder / name
     trace = tracefile.read_any(path)
     if not isinstance(trace, SchedulerTrace):
         raise FindingError(f"finding {finding.name}: {path} must be a trace of the scheduler level, got {trace.level}")
@@ -20,8 +20,9 @@ def _outcome(finding: Finding, make: MakeScheduler) -> WorkloadOutcome:
 
 
 def reproduces(finding: Finding, make: MakeScheduler) -> bool:
-    """Whether the finding's own workload still shows it."""
-    return any(finding.fits(difference) for difference in _outcome(finding, make).differences)
+    """Whether the finding's own workload still shows it, or that of an older release (trace-0.30.0.json)."""
+    names = ["trace.json", *sorted(path.name for path in finding.folder.glob("trace-*.json"))]
+    return any(finding.fits(found) for name in names for found in _outcome(finding, make, name).differences)
 
 
 def refresh(finding: Finding, make: MakeScheduler, release: str | None) -> None:

@@ -21,7 +21,7 @@ CONFIRMED = {
     "rules": (NEWEST,),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
-    "scheduler": ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
+    "scheduler": ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
 }
 
 
@@ -113,6 +113,8 @@ class Choices:
     """Where drafters have a pass of their own, no more requests run than it has rows for (S17)."""
     first_runner: tuple[str, ...] = ()
     """Methods that the V1 runner takes beside those that it takes for ever, with the models of this harness (S23)."""
+    constant_models: bool = True
+    """A model whose MTP drafts are all made at one position can be configured, with the transformers of today (D2)."""
     ngram_overlaps: bool = True
     """N-gram drafts can be made while a step is in flight (S30)."""
     counts_checked: bool = True
@@ -133,6 +135,8 @@ class Choices:
     """A chunk ends at the last border of a sequence, though no token may be behind it (S41)."""
     chunk_tail_drops: bool = True
     """With the drop a chunk ends one unit before a prompt's last boundary inside a block (S41)."""
+    tail_unchecked: bool = False
+    """A chunk ends at a prompt's last hash block wherever that is smaller, though no hit may end in a block (S41)."""
     pause_spares_holders: bool = True
     """Who holds blocks goes on while the engine takes nobody new (S8)."""
     load_reserve: str = "each group"
@@ -181,6 +185,7 @@ OF_TRACES = frozenset(
         "adaptive_threshold",
         "load_failures_whole",
         "ngram_overlaps",
+        "constant_models",
     }
 )
 

@@ -52,6 +52,9 @@ class Scheduler(Loads):
         else:
             drop = facts.block_drop and not facts.hash_lookahead
             self.chunks = Chunks(setting.align_size, most, drop, facts.hash_lookahead)
+        if choices.tail_unchecked:
+            inner = setting.hash_size < setting.scheduler_block_size
+            self.chunks = evolve(self.chunks, inner=inner, hash_size=setting.hash_size)
         self.chunks = evolve(self.chunks, to_the_end=choices.chunks_to_the_end, tail_drops=choices.chunk_tail_drops)
         #: what the chunk rule saw in this step of each request: computed tokens, most tokens
         self.cuts: dict[int, tuple[Request, int, int]] = {}

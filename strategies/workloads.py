@@ -157,10 +157,8 @@ def _resized(group: Group, size: int) -> Group:
     return evolve(group, block_size=size)
 
 
-def _cached(
-    reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool, release: str
-) -> dict[str, Any]:
-    """What the engine is told with caching on; nothing where these groups cannot be cached."""
+def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool) -> dict[str, Any]:
+    """What the engine is told with caching on; nothing where these groups cannot be cached. drops: the last block."""
     sizes = [group.block_size for group in groups]
     chunked = any(isinstance(group, ChunkedLocal) for group in groups)
     if "caching" not in drawn or (chunked and len(set(sizes)) > 1):
@@ -168,8 +166,7 @@ def _cached(
     value = reader.byte()
     states = [group for group in groups if isinstance(group, Mamba)]
     connected = "connector" in drawn
-    hashes = choices_of(release).hash_lookahead and not connected
-    if (connected and states) or (drops and not hashes and (chunked or ahead > lcm(*sizes))):
+    if (connected and states) or (drops and (chunked or ahead > lcm(*sizes))):
         return {}
     common = gcd(*sizes)
     divisors = [size for size in range(1, common + 1) if common % size == 0]
@@ -180,8 +177,6 @@ def _cached(
     interval = lcm(*sizes) if sparse and not value & 64 else None
     return {
         "enable_caching": True,
-        "num_hash_lookahead_tokens": ahead if drops and hashes else 0,
-        "use_eagle": drops and not hashes,
         "num_prefill_lookahead_tokens": ahead,
         "hash_block_size": divisors[-1 - (value >> 2) % len(divisors)] if fine else None,
         "prefix_cache_retention_interval": None if interval is None else interval * (0, 1, 0, 2)[value >> 4 & 3],
@@ -209,6 +204,13 @@ def _counts(value: int, drafts: int, seats: int) -> tuple[tuple[int, int, int], 
     return ((1, few, drafts), (few + 1, few + 8, value // 8 % drafts))
 
 
+def _instead(key: tuple[str, bool], choices: Choices, both: bool) -> tuple[str, bool]:
+    """The method, or a like one where its model cannot be built in a release; both: or where two read ahead unlike."""
+    unlike = both and key[0] == "mtp_modules" and not choices.modules_read_ahead
+    absent = key[0] == "mtp_constant" and not choices.constant_models
+    return ("mtp", key[1]) if unlike or absent else key
+
+
 def _without(drawn: Drawn, choices: Choices, release: str) -> None:
     """What a release does not have, or what is not specified for it, is not drawn."""
     absent = {"caching": not specified(release, "caching"), "active": not choices.active_option}
@@ -224,15 +226,14 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     _without(drawn, choices, limits or release)
     which, rest = reader.byte(), reader.byte()
     key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
-    name, parallel, drafts, row = "none", False, 0, METHODS["none", False]
+    name, parallel, drafts = "none", False, 0
     wanted = (3, 1, 2, 4, 3, 5)[reader.below(6)]
     if "speculation" in drawn:
-        (name, parallel), row = key, METHODS[key]
-        drafts = _drafts(row, wanted)
-        row = method_of(name, parallel, release)
-    limited = method_of(name, parallel, limits or release)
-    kept = limited.charged.of(drafts)
-    depth = 2 if "overlap" in drawn and limited.overlaps else 1
+        name, parallel = _instead(key, choices, limits is not None)
+        drafts = _drafts(method(name, parallel), wanted)
+    row = method_of(name, parallel, limits or release)
+    ahead, kept = row.prefill_lookahead.of(drafts), row.charged.of(drafts)
+    depth = 2 if "overlap" in drawn and row.overlaps else 1
     longest = 9 + reader.below(48)
     if "connector" in drawn and "overlap" in drawn:  # who ends while a step of it is in flight keeps its blocks back
         drawn.on |= {"abort", "stops"}
@@ -250,7 +251,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     chunked = "unchunked" not in drawn
     if not chunked:
         batched = max(batched, longest + up_front)
-    groups = _prefilled_again(_groups(reader, drawn, drafts, depth, longest), row.prefill_lookahead.of(drafts))
+    groups = _prefilled_again(_groups(reader, drawn, drafts, depth, longest), ahead)
     if encoded:
         size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
         groups = (*[g for g in groups if not isinstance(g, Mamba)][:2], CrossAttention(block_size=size))
@@ -275,8 +276,14 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         "max_encoder_len": encoded,
         "release": release,
     }
-    cached = _cached(reader, drawn, groups, row.prefill_lookahead.of(drafts), row.block_drop, release)
-    if not cached:
+    hashed = "connector" not in drawn
+    drops = row.block_drop and not (hashed and choices.hash_lookahead)
+    cached = _cached(reader, drawn, groups, ahead, drops)
+    if cached:  # what the engine of this release tells the manager
+        looks = hashed and choices_of(release).hash_lookahead
+        drops = method_of(name, parallel, release).block_drop
+        cached |= {"num_hash_lookahead_tokens": ahead if drops and looks else 0, "use_eagle": drops and not looks}
+    else:
         more["groups"] = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
     more |= cached
@@ -315,7 +322,7 @@ class Operations:
         self.count = 0
         self.longest = setting.max_model_len - 1
         borders = {group.block_size for group in setting.groups if group.block_size < setting.max_model_len}
-        self.borders = (*sorted(borders), setting.budget)
+        self.borders = (*sorted(borders), setting.max_num_scheduled_tokens or setting.max_num_batched_tokens)
         self.drafts = setting.num_speculative_tokens
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)

@@ -55,13 +55,13 @@ def seen(place, new=(), declared=()):
 def ran(monkeypatch, tmp_path):
     """A gate on one shard whose sides saw what is given."""
 
-    def run(before, after, releases=("0.32.0", "0.33.0"), **newer):
+    def run(before, after, releases=("0.32.0", "0.33.0"), seconds=0, **newer):
         told = [Told(release, found) for release, found in zip(releases, (before, after), strict=True)]
         vars(told[1]).update(newer)
         sides = iter(told)
         monkeypatch.setattr(gate, "Side", lambda release, limits: next(sides))
         monkeypatch.setattr(gate, "EXAMPLES", 3)
-        found = gate.run(*releases, seconds=0, seed=0, out=tmp_path)
+        found = gate.run(*releases, seconds=seconds, seed=0, out=tmp_path)
         return found, told
 
     return run
@@ -132,6 +132,28 @@ def test_the_rule_behind_an_intended_difference_is_named(older, newer, rules):
         named.update(gate.responsible(source.randbytes(300), "scheduler", older, newer))
 
     assert rules == named
+
+
+def test_every_level_has_its_turn(ran, monkeypatch):
+    """Shards of the manager, with caching too, of the warmup and of the scheduler, whose shards are smaller."""
+    monkeypatch.setattr(gate.time, "monotonic", iter(range(100)).__next__)
+    found, (older, newer) = ran([], [], seconds=2 * len(gate.TURNS))
+    asked = [(question["profile"], question["examples"]) for question in newer.asked if "shard" in question]
+
+    assert {"scheduler", "caching", "warmup", "hostile", "workload"} == {profile for profile, _ in asked}
+    assert {gate.WORKLOADS} == {examples for profile, examples in asked if profile == "workload"}
+    assert [question for question in older.asked if "shard" in question] == [
+        question for question in newer.asked if "shard" in question
+    ]
+    assert {"manager, caching off", "manager, caching on", "warmup", "scheduler"} == found.by_level.keys()
+
+
+def test_a_level_that_is_not_specified_for_both_gives_its_turn_away(ran, monkeypatch):
+    """The scheduler level of 0.25.1, and prefix caching before 0.29.0."""
+    monkeypatch.setattr(gate.time, "monotonic", iter(range(100)).__next__)
+    found, _ = ran([], [], ("0.25.1", "0.27.1"), seconds=2 * len(gate.TURNS))
+
+    assert {"manager, caching off", "warmup"} == found.by_level.keys()
 
 
 def test_drift():
