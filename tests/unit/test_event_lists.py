@@ -23,4 +23,4 @@ from harness.targets.cached import CachingManager
 def test_lists_of_another_length_are_told(ahead, keys, tokens, odd):
     event = SimpleNamespace(block_hashes=["x", "y"], extra_keys=keys, lookahead_token_ids=tokens)
 
-    assert odd == CachingManager._odd_lists(SimpleNamespace(ahead=ahead), event)
+    assert odd == CachingManager._odd_lists(SimpleNamespace(ahead=ahead, holders={}), event)
