@@ -63,6 +63,7 @@ class CachingAllocator(Allocator):
         #: whether the last call was refused because of P39
         self.too_early = False
         self.pending: list[list[tuple[int, int]]] = [[] for _ in setting.groups]
+        self.no_copies = [0 for _ in setting.groups]
 
     # ------------------------------------------------------------------------------------------ lookup
 
@@ -119,7 +120,7 @@ class CachingAllocator(Allocator):
         kept_free = self.watermark_blocks if call.waiting and call.has_scheduled_reqs else 0
         copies = self._copies(call, hits)
         groups = [*zip(self.rules, rows, hits, copies, strict=True)]
-        self.too_early = self._too_early(hits)
+        self.too_early = hits is not self.nothing and self._too_early(hits)
         never = self.setting.num_blocks if self.too_early else 0  # P39
         pool = self.pool
         if call.full_sequence_must_fit and gate:
@@ -133,8 +134,9 @@ class CachingAllocator(Allocator):
                     rule.remove(work, row, pool)
         counts = [counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups]
         takes = sum(counts)
-        never += sum([uncalled(rule, work, row, hit, copy) for rule, row, hit, copy in groups])
-        unused = sum([spared(rule, work, hit, pool) for rule, _, hit, _ in groups]) if first else 0
+        if self.choices.counts_cap:
+            never += sum([uncalled(rule, work, row, hit, copy) for rule, row, hit, copy in groups])
+        unused = sum([spared(rule, work, hit, pool) for rule, _, hit, _ in groups]) if call.local and first else 0
         free = pool.free
         short = takes + never + kept_free + call.reserved_blocks - free
         if takes > free or self.too_early or (short > 0 and test):
@@ -145,7 +147,7 @@ class CachingAllocator(Allocator):
         if first and (call.external or call.local):
             self._begin(call, work, rows, hits)
         progress = self.progress.setdefault(call.request, [Progress() for _ in self.rules])
-        if first:
+        if first and work.loaded:
             self._published(call, rows, progress, copies)
         new = [
             self._grow(index, work, rows[index], progress[index], copies[index]) if count or rule.moves else ()
@@ -174,6 +176,8 @@ class CachingAllocator(Allocator):
         progress = self.progress.get(call.request)
         if progress is not None and call.request in self.rows:
             return [int(one.shared is not None) for one in progress]
+        if hits is self.nothing:
+            return self.no_copies
         return [int(bool(row) and call.local % rule.size > 0) for rule, row in zip(self.rules, hits, strict=True)]
 
     def owes_a_copy(self, request: int) -> bool:

@@ -62,16 +62,14 @@ def grows(rule: Positional, work: Work, row: list[int]) -> int:
 
 def _free(rule: Positional, start: list[int], hits: tuple[int, ...], pool: NamedPool) -> int:
     """P41: hit blocks that leave the free queue; of Mamba also a hit state that a load has made superfluous."""
-    shown = hits if isinstance(rule, AlignRows) else start
-    return sum(1 for block in shown if block and not pool.references[block])
+    return pool.unused(hits if isinstance(rule, AlignRows) else start)
 
 
 def spared(rule: Positional, work: Work, hits: tuple[int, ...], pool: NamedPool) -> int:
     """Blocks that P41 counts and nobody takes: a hit state that a load has made superfluous."""
-    if not work.first or not rule.adopts:
+    if not isinstance(rule, AlignRows):
         return 0
-    start = begun(rule, work, hits)
-    return _free(rule, start, hits, pool) - sum(1 for block in start if block and not pool.references[block])
+    return pool.unused(hits) - pool.unused(begun(rule, work, hits))
 
 
 def uncalled(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int) -> int:
@@ -85,7 +83,7 @@ def uncalled(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...]
 
 def counted(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int, pool: NamedPool) -> int:
     """P41: blocks that the call takes out of the free queue. `copies`: 1 if it first takes one for a copy."""
-    if not work.first or not rule.adopts:
+    if not (work.first and rule.adopts and work.loaded):  # nothing is found or loaded: A15
         return rule.count(work, row) + copies
     start = begun(rule, work, hits)
     free = _free(rule, start, hits, pool)

@@ -70,6 +70,9 @@ class Content:
     placed: dict[int, int] = field()
     """At each position inside an item: what begins there, the identifier + 1, or 0."""
 
+    along: Content | None = None
+    """What it goes along: the longest of the same content; None for one that has left the rule."""
+
     @placed.default
     def _inside(self) -> dict[int, int]:
         return {
@@ -88,6 +91,8 @@ class Prefixes:
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, int, int], int] = {}
+        #: the longest of each content: how it is named says all of it, so it is made out once
+        self.longest: dict[tuple[object, ...], Content] = {}
 
     def _node(self, parent: int, token: int, item: int) -> int:
         return self.nodes.setdefault((parent, token, item), len(self.nodes) + 1)
@@ -102,17 +107,43 @@ class Prefixes:
         prompt: int = 0,
     ) -> Content:
         """A content without tokens. With `embeds` its first `prompt` positions will be given by embeddings."""
-        content = Content(forks, salt, adapter, items, [self._node(0, salt, adapter)])
-        if embeds:
-            content.embeds, content.embedded = embeds, prompt
-        return content
+        embedded = prompt if embeds else 0
+        name = (forks, salt, adapter, items, embeds, embedded)
+        along = self.longest.get(name)
+        if along is None:
+            root = [self._node(0, salt, adapter)]
+            along = self.longest[name] = Content(forks, salt, adapter, items, root, embeds=embeds, embedded=embedded)
+        return Content(
+            forks,
+            salt,
+            adapter,
+            items,
+            along.path[:1],
+            embeds=embeds,
+            embedded=embedded,
+            placed=along.placed,
+            along=along,
+        )
 
     def grow(self, content: Content, length: int) -> None:
         """Make the content `length` tokens long; it never gets shorter."""
+        along, known = content.along, len(content.tokens)
+        if along is None:
+            self._go_on(content, length)
+        elif known < length:
+            if len(along.tokens) < length:
+                self._go_on(along, length)
+            content.tokens += along.tokens[known:length]
+            content.path += along.path[known + 1 : length + 1]
+            content.values += along.values[known:length]
+
+    def _go_on(self, content: Content, length: int) -> None:
+        """The rule, token by token."""
         tokens, path, nodes, forks, placed = content.tokens, content.path, self.nodes, content.forks, content.placed
+        embedded, node, renamed = content.embedded, path[-1], content.named is not path
         for position in range(len(tokens), length):
             item = placed.get(position)
-            if position < content.embedded:
+            if position < embedded:
                 values = content.values
                 before = values[-1] + 2 * values[-2] if position > 1 else 0
                 values.append((before + position + forks.count(position)) % TOKENS)
@@ -123,8 +154,9 @@ class Prefixes:
             else:
                 token = PLACEHOLDER
             tokens.append(token)
-            path.append(nodes.setdefault((path[-1], token, item), len(nodes) + 1))
-            if len(content.named) < len(path):
+            node = nodes.setdefault((node, token, item), len(nodes) + 1)
+            path.append(node)
+            if renamed and len(content.named) < len(path):
                 same = content.named[-1] == path[-2]  # the new token is the one that was discarded
                 content.named.append(path[-1] if same else self._node(content.named[-1], token, _CHAINED - path[-1]))
 
@@ -132,6 +164,7 @@ class Prefixes:
         """Make the content say `token` at a position that it has not reached yet, whatever the rule is."""
         self.grow(content, position)
         if len(content.tokens) == position:
+            content.along = None
             content.tokens.append(token)
             content.path.append(self._node(content.path[-1], token, 0))
 
@@ -149,6 +182,7 @@ class Prefixes:
             values=content.values[:],
             kept=keep,
             named=[],
+            along=None,
         )
         other.named = other.path
         if boundary:
@@ -159,4 +193,4 @@ class Prefixes:
 
     def renewed(self, content: Content) -> Content:
         """The same content with names of its own tokens alone: nothing is left of what was discarded."""
-        return evolve(content, named=content.path, kept=0)
+        return evolve(content, named=content.path, kept=0, along=None)

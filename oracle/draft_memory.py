@@ -68,10 +68,9 @@ class DraftLayers:
 
     def write(self, group: int, row: Row, first: int, values: list[int]) -> None:
         """Fill the cells from position `first` on, where the row has blocks."""
-        size = self.sizes[group]
-        for position, value in enumerate(values, start=first):
-            column = position // size
-            block = row[column] if column < len(row) else 0
+        size, last = self.sizes[group], first + len(values)
+        for column in range(first // size, min(len(row), -(-last // size))):
+            block, start = row[column], column * size
             page = self.pages[group].get(block)
             if page is None:
                 continue
@@ -79,8 +78,10 @@ class DraftLayers:
             if cells is None:
                 cells = [-1] * size
                 self.cells[block] = page, cells
-            cells[position % size] = value
-            self.stale.discard((block, position))
+            begin, end = max(first, start), min(last, start + size)
+            cells[begin - start : end - start] = values[begin - first : end - first]
+            if self.stale:
+                self.stale.difference_update([(block, position) for position in range(begin, end)])
 
     def copied(self, source: int, target: int, group: int) -> None:
         """A block was copied as a whole."""
@@ -92,8 +93,8 @@ class DraftLayers:
 
     def _values(self, contents: Contents, first: int, last: int) -> list[int]:
         """What the drafter makes of positions first .. last-1: a node each, `UNKNOWN` where tokens are lacking."""
-        truth, shift = contents.truth, self.shift
-        return [truth[p + shift] if p + shift < len(truth) else UNKNOWN for p in range(first, last)]
+        known = contents.truth[first + self.shift : last + self.shift]
+        return known + [UNKNOWN] * (last - first - len(known))
 
     def loaded(self, contents: Contents, first: int, count: int, rows: Rows) -> None:
         """The connector brings the drafter's layers with the target's."""
@@ -112,16 +113,26 @@ class DraftLayers:
 
     def read(self, contents: Contents, step: Step) -> None:
         """What the step's drafter reads of what was there before."""
-        start = contents.done
-        again = self._again(contents, start)
+        again = self._again(contents, contents.done)
         for group, reads in self.layers:
             kind, size, row = self.setting.groups[group], self.sizes[group], step.rows[group]
-            for first, last in reads(kind, again, start + step.new, step.request.prompt):
-                expected = self._values(contents, first, min(last, again))
-                for position, value in enumerate(expected, start=first):
-                    column = position // size
+            for first, last in reads(kind, again, contents.done + step.new, step.request.prompt):
+                last = min(last, again)
+                for column in range(first // size, -(-last // size)):
+                    start = column * size
+                    begin, end = max(first, start), min(last, start + size)
                     cells = self._cells(group, row[column]) if column < len(row) else None
-                    found = -1 if cells is None else cells[position % size]
-                    if found != value and UNKNOWN not in (found, value) and position not in contents.discarded:
+                    found = [-1] * (end - begin) if cells is None else cells[begin - start : end - start]
+                    expected = self._values(contents, begin, end)
+                    position = None if found == expected else _odd(found, expected, begin, contents.discarded)
+                    if position is not None:
                         self.wrong(contents, step, group, position)
                         return
+
+
+def _odd(found: list[int], expected: list[int], first: int, discarded: frozenset[int]) -> int | None:
+    """The first position, of those from `first` on, whose cell is known to be another one than expected."""
+    for position, (cell, value) in enumerate(zip(found, expected, strict=True), start=first):
+        if cell != value and UNKNOWN not in (cell, value) and position not in discarded:
+            return position
+    return None

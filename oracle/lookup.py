@@ -68,16 +68,6 @@ class SpecClass:
             return 0
         return self.hash_size if self.inner else self.size
 
-    def copies(self, node: int) -> list[int] | None:
-        """The oldest copy in each group, None if one has none (P10, P21)."""
-        resident, found = self.pool.copies, []
-        for group in self.groups:
-            copies = resident.get((group, node))
-            if not copies:
-                return None
-            found.append(next(iter(copies)))
-        return found
-
     def find(self, nodes: list[int], bound: int, drop: bool) -> tuple[int, Columns, str]:
         """Hit (tokens), rows, and why. `nodes[i]` is the name's node at boundary (i + 1) * hash size."""
         if self.dense:
@@ -89,8 +79,17 @@ class SpecClass:
         return self._state(nodes, bound)
 
     def _at(self, nodes: list[int], boundary: int) -> list[int] | None:
+        """The oldest copy in each group of what ends at a boundary, None if one has none (P10, P21)."""
         index = boundary // self.hash_size - 1
-        return self.copies(nodes[index]) if index < len(nodes) else None
+        if index >= len(nodes):
+            return None
+        node, resident, found = nodes[index], self.pool.copies, []
+        for group in self.groups:
+            copies = resident.get((group, node))
+            if not copies:
+                return None
+            found.append(next(iter(copies)))
+        return found
 
     def _dense(self, nodes: list[int], bound: int, drop: bool) -> tuple[int, Columns, str]:
         """P17: the run from column 0, then the largest boundary inside the next column, then the drop."""
@@ -214,9 +213,8 @@ class Finder:
 
     def nodes(self, query: Query) -> list[int]:
         """P3: the node of each boundary that is known."""
-        path = query.content.named
-        ends = range(self.hash_size, query.tokens - self.ahead + 1, self.hash_size)
-        return [path[end + self.ahead] for end in ends]
+        size = self.hash_size
+        return query.content.named[size + self.ahead : query.tokens + 1 : size]
 
     def find(self, query: Query, probes: list[Probe] | None = None, suspect: str = "") -> Hit:
         """P22, P23: lower the candidate class by class until a round lowers nothing.

@@ -101,6 +101,11 @@ class NamedPool(Pool):
                 self._order[block] = None
         self.free = len(self._order)
 
+    def unused(self, blocks: Iterable[int]) -> int:
+        """How many of the blocks, nulls left out, nobody holds."""
+        references = self.references
+        return sum([not references[block] for block in blocks if block])
+
     def hold(self, block: int) -> None:
         """One more reference to a block in use: an end of a copy (P36, P37)."""
         self.references[block] += 1

@@ -49,6 +49,8 @@ class Publisher:
         self.setting = setting
         self.pool = pool
         self.hash_size, self.unit = setting.hash_size, setting.hit_unit
+        #: how far apart the ends of names may lie (tokens), with more than one group
+        self.step, self.alone = 1 if setting.fine_hits else setting.hit_unit, len(setting.groups) == 1
         self.ahead = setting.num_hash_lookahead_tokens
         #: w: tokens that a multi-module drafter may prefill again
         self.again = max(0, setting.num_prefill_lookahead_tokens - 1)
@@ -69,15 +71,12 @@ class Publisher:
     def limit(self, group: int, upto: int) -> int:
         """P6: l, how far names may go (tokens)."""
         last = max(0, upto - self.again)
-        if len(self.setting.groups) == 1:
+        if self.alone:
             return last
-        aligned = self._aligned(upto)
+        aligned = upto // self.step * self.step
         if self.drops[group] and aligned > 0:
-            return min(last, self._aligned(last) + self.sizes[group])
+            return min(last, last // self.step * self.step + self.sizes[group])
         return aligned
-
-    def _aligned(self, tokens: int) -> int:
-        return tokens if self.setting.fine_hits else tokens // self.unit * self.unit
 
     def boundaries(self, names: Names) -> int:
         """P3: the last boundary that is known (tokens)."""
@@ -153,7 +152,7 @@ class Publisher:
         for index, row in enumerate(hit.rows):
             size = self.sizes[index]
             last = min(len(row) * size, query.tokens - self.ahead)
-            nodes = tuple(named[end + self.ahead] for end in range(size, last + 1, size))
+            nodes = tuple(named[size + self.ahead : last + self.ahead + 1 : size])
             if nodes:
                 tokens = tuple(query.content.tokens[: min(len(row) * size, query.tokens)])
                 self.reported.append(("stored", index, nodes, 0, size, tokens))

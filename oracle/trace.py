@@ -233,9 +233,11 @@ class Call:
     content: Content | None = None
 
 
-@frozen
+@define(slots=True)
 class Query:
     """What a lookup asks for: the first `tokens` of a content, at most `bound` of them. `request` -1: nobody's.
+
+    Not frozen, as Call and Observation: one is made for many steps.
 
     report: what is hit is told. apart: the lookup for a connector that can bring what a group lacks (P26).
     """
@@ -249,7 +251,7 @@ class Query:
     apart: bool = False
 
 
-@frozen
+@define(slots=True)
 class Hit:
     """What a lookup finds: tokens, the junction (0: none), and per group the row that the request would begin with.
 
