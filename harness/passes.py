@@ -3,14 +3,17 @@
 First the oracle alone, which notes each call with its answer, watched by the laws and the memory. Then the target,
 which is given the same calls: each of its answers must equal the one noted, and so what the laws said of the notes
 holds for the target. Only when an answer is another one, the trace is run again from its bytes, in lockstep
-(`harness.replay`): there differences are named, declared ones followed. Two code bases in turns at each step cost a
-third more than one after the other, because neither stays in the processor's caches.
+(`harness.replay`), where that target goes on from where it is: there differences are named, declared ones followed. Two
+code bases in turns at each step cost a third more than one after the other, because neither stays in the processor's
+caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 from attrs import define
 
@@ -21,7 +24,7 @@ from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.releases import Choices
 from oracle.setting import Setting
-from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Call, Drained, NamedAudit, Observation, methods_of
+from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Call, Drained, NamedAudit, Observation, Target, methods_of
 
 #: told the step that runs next
 At = Callable[[int], object]
@@ -124,27 +127,59 @@ def predict(data: bytes, profile: str, options: Options, choices: Choices | None
     return Prediction(setting, replay.result(), oracle.asked, replay.reach)
 
 
-def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: None) -> int | None:
-    """Give a new target the calls; the step of its first answer that is another one, None if there is none.
+class Played:
+    """The second pass: a new target is given the calls of a prediction, up to its first other answer.
 
-    -1: the target could not be built.
+    at: told each step before it. parted: the step of that answer; None if there is none, -1 if no target was built.
     """
-    try:
-        target = make_target(prediction.setting)
-    except Exception:  # the lockstep run looks into it
-        return -1
-    ask: dict[str, Callable[..., Observation | Audit]] = {
-        name: getattr(target, name) for name in methods_of(prediction.setting)
-    }
-    for step, method, arguments, answer in prediction.asked:
-        at(step)
+
+    def __init__(self, prediction: Prediction, make_target: MakeTarget, at: At = lambda step: None) -> None:
+        self.prediction = prediction
+        self.parted: int | None = None
+        #: by number of the call what it answered or raised where that is not equal to the oracle's answer
+        self.others: dict[int, object] = {}
         try:
-            seen = ask[method](*arguments)
-        except Exception:  # the lockstep run names it
-            return step
-        if not (seen == answer or _same(answer, seen, step)):
-            return step
-    return None
+            self.target = make_target(prediction.setting)
+        except Exception:  # the lockstep run looks into it
+            self.parted = -1
+            return
+        ask = {name: getattr(self.target, name) for name in methods_of(prediction.setting)}
+        for number, (step, method, arguments, answer) in enumerate(prediction.asked):
+            at(step)
+            try:
+                seen = ask[method](*arguments)
+            except Exception as error:  # the lockstep run names it
+                seen = error.with_traceback(None)
+            if seen == answer:
+                continue
+            self.others[number] = seen
+            if not _same(answer, seen, step):
+                self.parted = step
+                return
+
+    def again(self) -> Target:
+        """The target that parted, for a lockstep run: it gives the answers that it has given, and then goes on."""
+        calls = self.prediction.asked[: max(self.others) + 1]
+        given = iter([(call[1], self.others.get(number, call[3])) for number, call in enumerate(calls)])
+
+        def answer(name: str, method: Callable[..., object], *arguments: object) -> object:
+            asked, seen = next(given, ("", None))
+            if not asked:
+                return method(*arguments)
+            assert name == asked, f"the lockstep run asks {name} where the prediction has {asked}"
+            if isinstance(seen, Exception):
+                raise seen
+            return seen
+
+        names = methods_of(self.prediction.setting)
+        return cast(
+            Target, SimpleNamespace(**{name: partial(answer, name, getattr(self.target, name)) for name in names})
+        )
+
+
+def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: None) -> int | None:
+    """Give a new target the calls; where it parts, as in `Played`."""
+    return Played(prediction, make_target, at).parted
 
 
 def _same(expected: object, observed: object, step: int) -> bool:

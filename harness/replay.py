@@ -153,7 +153,8 @@ class Replay:
         self.rows: dict[int, Rows] = {}
         self.steps = 0
         self.over = False
-        self.until_audit = options.audit_every
+        #: the number of steps at which everything is compared next
+        self.audit_at = options.audit_every
         watch = "law" in options.aspects
         drafting = ("lookahead",) if setting.lookahead else ()
         #: laws broken in this step, with their tags. Neither watcher knows the replay: no cycle is left to be collected
@@ -260,13 +261,12 @@ class Replay:
             self._raised(error)
         if self.broken:
             self._laws_broken()
-        self.until_audit -= 1
-        if self.until_audit <= 0 and not self.over:
+        if self.steps >= self.audit_at and not self.over:
             self.audit()
 
     def audit(self) -> None:
         """Compare everything."""
-        self.until_audit = self.options.audit_every
+        self.audit_at = self.steps + self.options.audit_every
         seen = self.oracle.audit()
         if self.target is not None:
             try:

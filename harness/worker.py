@@ -167,28 +167,28 @@ class Shard:
 
     def _compared(self, data: bytes, prediction: passes.Prediction) -> Outcome:
         """What a target makes of a predicted trace; where it answers otherwise the trace is run in lockstep."""
-        step = passes.play(prediction, self.make_target, self.at)
-        if step is None:
+        played = passes.Played(prediction, self.make_target, self.at)
+        if played.parted is None:
             self.result.reach.update(prediction.reach.counts)
             again = passes.play(prediction, self.make_target, self.at) if self._twice() else None
             if again is not None:
                 self._two_runs(again, "second", prediction.outcome.trace)
             return prediction.outcome
-        outcome = self._lockstep(data)
+        outcome = self._lockstep(data, (lambda setting: played.again()) if played.others else self.make_target)
         if all(difference.aspect == "law" for difference in (*outcome.declared, *outcome.differences)):
-            self._two_runs(step, "first", prediction.outcome.trace)
+            self._two_runs(played.parted, "first", prediction.outcome.trace)
         return outcome
 
     def _stepwise(self, data: bytes) -> Outcome:
-        outcome = self._lockstep(data)
+        outcome = self._lockstep(data, self.make_target)
         if not outcome.differences and self._twice():
             for difference in run_trace(outcome.trace, self.make_target, self.options).differences:
                 self.result.add(_flaky(difference), outcome.trace)
         return outcome
 
-    def _lockstep(self, data: bytes) -> Outcome:
+    def _lockstep(self, data: bytes, make_target: MakeTarget) -> Outcome:
         reach = Reach()
-        outcome = passes.lockstep(data, self.profile, self.make_target, self.options, reach, self.at)
+        outcome = passes.lockstep(data, self.profile, make_target, self.options, reach, self.at)
         self.result.reach.update(reach.counts)
         return outcome
 

@@ -26,6 +26,8 @@ class Allocator:
         self.max_model_len = setting.max_model_len
         self.watermark_blocks = setting.watermark_blocks
         self.rules: list[Positional] = rules_of(setting)
+        #: groups whose columns die while a request runs
+        self.removing = [index for index, rule in enumerate(self.rules) if rule.removes]
         self.choices = choices or setting.choices
         self.pool = Pool(setting.num_blocks, self.choices.freed_to_front)
         for group in setting.groups:
@@ -79,18 +81,17 @@ class Allocator:
             wanted = kept_free + sum([rule.gate(work, row) for rule, row in zip(rules, rows)])  # noqa: B905  # hot path
             if wanted > pool.free:
                 self.refused_by, self.short = "gate", wanted - pool.free
-                return self._seen(REFUSED, self.nothing, rows)
+                return self._seen(REFUSED, self.nothing, None if first else rows)
         if not first:
-            for rule, row in zip(rules, rows):  # noqa: B905  # a keyword costs as much as the rest of the line
-                if rule.removes:
-                    rule.remove(work, row, pool)
+            for index in self.removing:
+                rules[index].remove(work, rows[index], pool)
         counts = [rule.count(work, row) for rule, row in zip(rules, rows)]  # noqa: B905  # hot path
         takes = sum(counts)
         free = pool.free
         short = takes + kept_free + call.reserved_blocks - free
         if takes > free or (short > 0 and test):
             self.refused_by, self.short = "test", short
-            return self._seen(REFUSED, self.nothing, rows)
+            return self._seen(REFUSED, self.nothing, None if first else rows)
         if call.external:
             if first:
                 self._adopt(call, work, rows)
@@ -155,9 +156,8 @@ class Allocator:
         if rows is not None:
             call = Call(request, processed, 0, prompt, prompt, False, False, 0, 0, 0, 0, False, 0, False, ())
             work = work_of(call, False, max(processed, self.setting.max_model_len))
-            for rule, row in zip(self.rules, rows, strict=True):
-                if rule.removes:
-                    rule.remove(work, row, self.pool)
+            for index in self.removing:
+                self.rules[index].remove(work, rows[index], self.pool)
         return self._seen(DONE, self.nothing, rows)
 
     def remaining(self, call: Call, more: int) -> int:

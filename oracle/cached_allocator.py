@@ -127,11 +127,10 @@ class CachingAllocator(Allocator):
             wanted = kept_free + never + sum(gated(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
             if wanted > pool.free:
                 self.refused_by, self.short = "gate", wanted - pool.free
-                return self._seen(REFUSED, self.nothing, rows)
+                return self._seen(REFUSED, self.nothing, None if first else rows)
         if not first:
-            for rule, row in zip(self.rules, rows, strict=True):
-                if rule.removes:
-                    rule.remove(work, row, pool)
+            for index in self.removing:
+                self.rules[index].remove(work, rows[index], pool)
         counts = [counted(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups]
         takes = sum(counts)
         if self.choices.counts_cap:
@@ -141,7 +140,7 @@ class CachingAllocator(Allocator):
         short = takes + never + kept_free + call.reserved_blocks - free
         if takes > free or self.too_early or (short > 0 and test):
             self.refused_by, self.short = "test", short
-            return self._seen(REFUSED, self.nothing, rows)
+            return self._seen(REFUSED, self.nothing, None if first else rows)
         if call.external and not first and call.request not in self.adopted and self.adopts:
             return self._seen(ALREADY_RUNNING, self.nothing, rows)
         if first and (call.external or call.local):

@@ -30,7 +30,7 @@ from oracle.groups import (
 )
 from oracle.ledger import Request, Settled, Step
 from oracle.setting import Setting
-from oracle.trace import Call, Rows
+from oracle.trace import Call, Row, Rows
 
 GARBAGE = 0
 joined = chain.from_iterable
@@ -173,32 +173,41 @@ class Memory:
         self, contents: Contents, step: Step, groups: list[int], first: int, values: list[int], who: str
     ) -> None:
         """Write `values` to the positions from `first` on, through the step's rows."""
-        count, sizes, rows = len(values), self.sizes, step.rows
+        last, sizes, rows = first + len(values), self.sizes, step.rows
         for group in groups:
-            size, row, pages = sizes[group], rows[group], self.pages[group]
-            column, offset = divmod(first, size)
-            done, columns = 0, len(row)
-            while done < count:
-                block = row[column] if column < columns else -1
-                if block <= 0:
-                    what = "null block" if block == 0 else "outside the row"
-                    where = f"position {column * size + offset}, column {column}"
-                    self._wrong(contents, step, group, "W1", f"{who} {what}", f"{who} writes {where}")
-                    break
+            size, pages = sizes[group], self.pages[group]
+            column = first // size
+            blocks = rows[group][column : -(-last // size)]
+            if 0 in blocks or (column + len(blocks)) * size < last:
+                blocks = self._misdirected(contents, step, group, first, blocks, who)
+            if len(blocks) == 1:
+                page = pages.get(blocks[0]) or self._fresh(blocks[0], group)
+                offset = first - column * size
+                page[offset : last - column * size] = values[: size - offset]
+                continue
+            done = column * size - first  # values that lie before the column
+            for block in blocks:
                 page = pages.get(block) or self._fresh(block, group)
-                stop = done + size - offset
-                if stop < count:
-                    page[offset:] = values[done:stop]
-                else:
-                    page[offset : offset + count - done] = values[done:] if done else values
-                done = stop
-                column += 1
-                offset = 0
+                part = values[done : done + size] if done >= 0 else values[: done + size]
+                offset = -done if done < 0 else 0
+                page[offset : offset + len(part)] = part
+                done += size
+
+    def _misdirected(self, contents: Contents, step: Step, group: int, first: int, blocks: Row, who: str) -> Row:
+        """Report the first column without a block, of those from position `first` on; the blocks before it."""
+        size = self.sizes[group]
+        good = blocks.index(0) if 0 in blocks else len(blocks)
+        column = first // size + good
+        what = "null block" if good < len(blocks) else "outside the row"
+        where = f"position {max(first, column * size)}, column {column}"
+        self._wrong(contents, step, group, "W1", f"{who} {what}", f"{who} writes {where}")
+        return blocks[:good]
 
     def _check(self, contents: Contents, step: Step, group: int, first: int, expected: list[int]) -> None:
         """Every position from `first` on must hold `expected`."""
         size = self.sizes[group]
-        column, offset = divmod(first, size) if first else (0, 0)
+        column = first // size
+        offset = first - column * size
         end = offset + len(expected)
         blocks = step.rows[group][column : column - (-end // size)]
         try:

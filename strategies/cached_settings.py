@@ -208,8 +208,10 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
     divisors = [d for d in range(1, largest + 1) if largest % d == 0]
     hash_size = divisors[-1 - reader.below(len(divisors))] if len(groups) > 1 else largest
 
-    def build(num_blocks: int) -> Setting:
-        return Setting(
+    need = longest_request(groups, max_model_len, dcp, depth * batched)
+    num_blocks = 2 + need * scale // 20 + reader.below(3)
+    try:
+        setting = Setting(
             groups=tuple(groups),
             num_blocks=num_blocks,
             max_model_len=max_model_len,
@@ -229,10 +231,6 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
             release=release,
             **more,
         )
-
-    try:
-        rough = build(2)
     except SettingError as error:
         raise AssertionError(f"the codec drew an impossible setting: {error}") from error
-    need = longest_request(tuple(groups), rough)
-    return build(2 + need * scale // 20 + reader.below(3)), features
+    return setting, features

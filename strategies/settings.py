@@ -6,7 +6,7 @@ that the crossings happen: pools near what one or two requests need, block sizes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 from math import gcd
 
@@ -144,19 +144,19 @@ def _group(reader: Reader, features: Features, max_model_len: int, drafts: int, 
     return kind(block_size=size, **more)  # type: ignore[arg-type]
 
 
-def longest_request(groups: tuple[Group, ...], setting: Setting) -> int:
+def longest_request(groups: Iterable[Group], max_model_len: int, dcp: int, in_flight: int, encoder: int = 0) -> int:
     """Blocks that a request of max_model_len tokens holds at its peak, about: the scale of the pool."""
     total = 0
     for group in groups:
-        size = group.tokens_per_column(setting.dcp_size)
-        columns = ceil_div(setting.max_model_len, size)
-        cap = group.admission_cap(setting.in_flight_limit, setting.max_model_len)
+        size = group.tokens_per_column(dcp)
+        columns = ceil_div(max_model_len, size)
+        cap = group.admission_cap(in_flight, max_model_len)
         if isinstance(group, Mamba):
             columns = 1 + group.speculative_blocks + (1 if group.mode == "align" else 0)
         elif isinstance(group, CircularBuffer):
             columns = 1
         elif isinstance(group, CrossAttention):
-            columns = ceil_div(setting.max_encoder_len, size)
+            columns = ceil_div(encoder, size)
         total += columns if cap is None else min(cap, columns)
     return total
 
@@ -211,8 +211,11 @@ def read_setting(
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
     retention = (None, 0)[reader.below(2)]
 
-    def build(num_blocks: int, hash_size: int | None = None) -> Setting:
-        return Setting(
+    need = longest_request(groups, max_model_len, dcp, max_model_len if limit is None else limit, encoder)
+    num_blocks = 2 + need * scale // 20 + reader.below(3)
+    hash_size = _hash_size(reader, groups, dcp)
+    try:
+        setting = Setting(
             groups=groups,
             num_blocks=num_blocks,
             max_model_len=max_model_len,
@@ -232,19 +235,15 @@ def read_setting(
             profile=profile,
             release=release,
         )
-
-    try:
-        rough = build(2)
     except SettingError as error:
         raise AssertionError(f"the codec drew an impossible setting: {error}") from error
-    need = longest_request(groups, rough)
-    return build(2 + need * scale // 20 + reader.below(3), _hash_size(reader, rough)), features
+    return setting, features
 
 
-def _hash_size(reader: Reader, setting: Setting) -> int | None:
+def _hash_size(reader: Reader, groups: tuple[Group, ...], dcp: int) -> int | None:
     """Tokens a hash block, or None for the largest; with caching off only a checkpoint asks for it (A44)."""
-    if not any(isinstance(group, Mamba) and group.checkpoint_blocks for group in setting.groups):
+    if not any(isinstance(group, Mamba) and group.checkpoint_blocks for group in groups):
         return None
-    largest = gcd(*setting.cacheable_columns())
+    largest = gcd(*(group.tokens_per_column(dcp) for group in groups if group.cacheable))
     divisors = [size for size in range(1, largest) if largest % size == 0]
     return (None, *divisors)[reader.below(1 + len(divisors))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -61,13 +62,12 @@ class ExactFitRefused(Allocator):
 
 
 def test_a_target_with_moods() -> None:
-    """Every other manager is broken: the difference is that two runs differ, whatever the one run showed."""
-    built = 0
+    """Every other manager of a trace is broken: two runs differ is the difference, whatever the one run showed."""
+    built: Counter[Setting] = Counter()
 
     def make(setting: Setting) -> Allocator:
-        nonlocal built
-        built += 1
-        return (ExactFitRefused if built % 2 else Allocator)(setting)
+        built[setting] += 1
+        return (ExactFitRefused if built[setting] % 2 else Allocator)(setting)
 
     found = run_shard(0, 0, make, OPTIONS).found
 

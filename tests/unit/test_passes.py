@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from harness import passes
 from harness.reach import Reach
@@ -46,6 +46,19 @@ def test_the_prediction_is_what_lockstep_makes(data):
     lockstep = passes.lockstep(data, "scheduler", Sound, Options(), both)
 
     assert (lockstep.trace, lockstep.steps, both.counts) == (predicted.trace, predicted.steps, prediction.reach.counts)
+
+
+@pytest.mark.parametrize("make", [NoLookahead, NoGate, EAGER_WINDOWS], ids=["lookahead", "gate", "windows"])
+@given(data=TRACES)
+@settings(max_examples=30, deadline=None)
+def test_a_target_that_parted_goes_on_in_lockstep(make, data):
+    """With the target that parted or with a new one, lockstep finds the same."""
+    options = Options(declared=lambda difference: difference.aspect == "law")
+    played = passes.Played(passes.predict(data, "scheduler", options), make)
+    assume(played.parted is not None)
+
+    expected = passes.lockstep(data, "scheduler", make, options)
+    assert expected == passes.lockstep(data, "scheduler", lambda setting: played.again(), options)
 
 
 def test_what_cannot_be_built_is_looked_into():
