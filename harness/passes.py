@@ -149,7 +149,7 @@ class Played:
             try:
                 seen = ask[method](*arguments)
             except Exception as error:  # the lockstep run names it
-                seen = error.with_traceback(None)
+                seen = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # no cycle with us
             if seen == answer:
                 continue
             self.others[number] = seen
