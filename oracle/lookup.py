@@ -68,6 +68,16 @@ class SpecClass:
             return 0
         return self.hash_size if self.inner else self.size
 
+    def copies(self, node: int) -> list[int] | None:
+        """The oldest copy in each group, None if one has none (P10, P21)."""
+        resident, found = self.pool.copies, []
+        for group in self.groups:
+            copies = resident.get((group, node))
+            if not copies:
+                return None
+            found.append(next(iter(copies)))
+        return found
+
     def find(self, nodes: list[int], bound: int, drop: bool) -> tuple[int, Columns, str]:
         """Hit (tokens), rows, and why. `nodes[i]` is the name's node at boundary (i + 1) * hash size."""
         if self.dense:
@@ -79,17 +89,8 @@ class SpecClass:
         return self._state(nodes, bound)
 
     def _at(self, nodes: list[int], boundary: int) -> list[int] | None:
-        """The oldest copy in each group of what ends at a boundary, None if one has none (P10, P21)."""
         index = boundary // self.hash_size - 1
-        if index >= len(nodes):
-            return None
-        node, resident, found = nodes[index], self.pool.copies, []
-        for group in self.groups:
-            copies = resident.get((group, node))
-            if not copies:
-                return None
-            found.append(next(iter(copies)))
-        return found
+        return self.copies(nodes[index]) if index < len(nodes) else None
 
     def _dense(self, nodes: list[int], bound: int, drop: bool) -> tuple[int, Columns, str]:
         """P17: the run from column 0, then the largest boundary inside the next column, then the drop."""
