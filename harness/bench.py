@@ -27,7 +27,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from harness import cached_bench, workload_bench
 from harness.findings import Declared, load
-from harness.replay import Options, Replay
+from harness.outcome import Options
+from harness.replay import Replay
 from harness.targets.compat import import_vllm, installed_release
 from harness.targets.manager import Manager
 from harness.worker import EXAMPLES, Journal, run_shard

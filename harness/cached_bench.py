@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from harness.outcome import Options
 from harness.passes import Prediction, predict
-from harness.replay import Options
 from harness.targets.cached import CachingManager
 from harness.targets.loader import manager_of
 from harness.worker import EXAMPLES, Journal, run_shard

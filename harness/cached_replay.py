@@ -12,8 +12,9 @@ from typing import cast
 from attrs import evolve
 
 from harness import cached_compare, compare
+from harness.outcome import MakeTarget, Options, TargetRaised
 from harness.reach import Reach
-from harness.replay import HANDLERS, MakeTarget, Options, Replay, TargetRaised
+from harness.replay import HANDLERS, Replay
 from harness.report import words
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator

@@ -12,8 +12,8 @@ from typing import cast
 
 from attrs import evolve
 
+from harness.outcome import MakeTarget, Options
 from harness.reach import with_caching
-from harness.replay import MakeTarget, Options
 from harness.worker import Journal, run_shard
 from oracle.setting import Setting
 from oracle.trace import Audit, CachingTarget, Call, Hit, Observation, Query, Target

@@ -9,7 +9,8 @@ from typing import Any
 
 from attrs import evolve
 
-from harness.replay import Entry, Options, new_replay, run_operations
+from harness.outcome import Entry, Options
+from harness.trace_run import new_replay, run_operations
 from oracle.errors import SettingError
 from oracle.groups import Group
 from oracle.trace import Extend, Operation, Trace

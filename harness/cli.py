@@ -16,14 +16,15 @@ from harness.console import console
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import in_a_fork, replay_in_a_fork, shrink_isolated
 from harness.options import aspects_option, release_option, target_option, trace_argument
+from harness.outcome import Options
 from harness.recording import is_recording
 from harness.release_commands import bisect_command, gate_command, releases_group
-from harness.replay import Options, run_trace
 from harness.report import table as step_table
 from harness.run_commands import run_command
 from harness.score_commands import score_command
 from harness.show_commands import show_command
 from harness.targets.compat import AbsentKindError, TargetError, installed_release
+from harness.trace_run import run_trace
 from harness.worker import is_journal, read_journal
 from oracle.budget import RuleTrace
 from oracle.errors import SettingError, SlotcheckError

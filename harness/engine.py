@@ -30,8 +30,8 @@ from harness.forks import (
     raised,
     shrink_isolated,
 )
+from harness.outcome import MakeTarget, Options
 from harness.reach import with_caching
-from harness.replay import MakeTarget, Options
 from harness.shrink import Shrunk, shrink
 from harness.worker import Found, Journal, ShardResult, run_shard
 from oracle.trace import Difference

@@ -19,8 +19,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from harness import tracefile
-from harness.replay import MakeTarget, Options, run_trace
+from harness.outcome import MakeTarget, Options
 from harness.shrink import Shrunk
+from harness.trace_run import run_trace
 from oracle.errors import SlotcheckError
 from oracle.trace import Difference, Trace
 

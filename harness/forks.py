@@ -17,9 +17,10 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from harness.replay import MakeTarget, Options, Outcome, run_trace
+from harness.outcome import MakeTarget, Options, Outcome
 from harness.shrink import Shrunk, shrink
 from harness.targets.compat import TargetError
+from harness.trace_run import run_trace
 from harness.worker import Progress, read_journal
 from oracle.errors import SlotcheckError
 from oracle.trace import Difference, Trace
@@ -31,7 +32,7 @@ TRY_SECONDS = 3.0
 MAX_HANGS = 20
 FORK = mp.get_context("fork")
 #: where targets are called from
-_CALLERS = ("replay.py", "passes.py", "canary.py", "warmups.py", "workloads.py")
+_CALLERS = ("outcome.py", "replay.py", "passes.py", "canary.py", "warmups.py", "workloads.py")
 _ROOT = Path(__file__).parent.parent
 _OURS = tuple(str(_ROOT / name) + os.sep for name in ("oracle", "strategies", "harness"))
 _TARGETS = str(_ROOT / "harness" / "targets") + os.sep

@@ -17,9 +17,9 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from harness.outcome import Options
 from harness.passes import Asked, predict
 from harness.reach import plain_minima
-from harness.replay import Options
 from harness.side import Side
 from harness.verdict import folder_name
 from harness.worker import EXAMPLES

@@ -12,10 +12,11 @@ from attrs import define, evolve, field, frozen
 from harness import canary, findings, tracefile
 from harness.engine import MAX_SHRUNK, Engine, Plan, RunResult, shrink_found
 from harness.forks import in_a_fork
+from harness.outcome import MakeTarget, Options
 from harness.reach import CACHING_STEPS, minima
-from harness.replay import MakeTarget, Options, run_trace
 from harness.report.folder import Seen, also_names, write_report
 from harness.shrink import Shrunk, defect_of, rank, same_defect
+from harness.trace_run import run_trace
 from harness.verdict import AGREED, folder_name, judge
 from harness.worker import Found
 from oracle.errors import SlotcheckError

@@ -18,8 +18,9 @@ from typing import Any, cast
 from attrs import define
 
 from harness import cached_compare, compare
+from harness.outcome import MakeTarget, Options, Outcome
 from harness.reach import Reach
-from harness.replay import MakeTarget, Options, Outcome, new_replay
+from harness.trace_run import new_replay
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.releases import Choices

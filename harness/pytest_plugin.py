@@ -23,7 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from harness.findings import Declared
-    from harness.replay import MakeTarget, Outcome
+    from harness.outcome import MakeTarget, Outcome
     from oracle.trace import Difference, Trace
 
 
@@ -56,8 +56,9 @@ class Checker:
 
     def check(self, data: bytes | Trace, make_target: MakeTarget | None = None, profile: str = "scheduler") -> Outcome:
         """Run packed bytes or a trace; raises Divergence. `make_target`: another target than the installed manager."""
-        from harness.replay import Options, new_replay, run_trace
+        from harness.outcome import Options
         from harness.targets.compat import installed_release
+        from harness.trace_run import new_replay, run_trace
         from oracle.trace import Trace
 
         chosen = make_target or self.make_target
@@ -158,11 +159,12 @@ def pytest_runtest_makereport(
 
 def describe(found: Divergence, name: str, write: Callable[..., Path] | None = None) -> str:
     """Shrink, write the report folder, and say it as text."""
-    from harness.replay import Options, run_trace
+    from harness.outcome import Options
     from harness.report.folder import write_report
     from harness.report.table import difference_text, text
     from harness.shrink import shrink
     from harness.targets.compat import installed_release
+    from harness.trace_run import run_trace
     from oracle.errors import SlotcheckError
 
     checker = found.checker

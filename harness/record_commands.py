@@ -13,10 +13,10 @@ from harness.console import console
 from harness.errors import EXIT_INCONCLUSIVE
 from harness.findings import Declared
 from harness.options import Duration, aspects_option
+from harness.outcome import MakeTarget, Options
 from harness.recorded import Judged
 from harness.recorded_shrink import shrink_recording
 from harness.recording import Recording, recordings
-from harness.replay import MakeTarget, Options
 from harness.report.table import difference_text
 from harness.report.title import title
 from harness.shrink import Shrunk

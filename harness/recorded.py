@@ -14,8 +14,10 @@ from typing import Any, cast
 
 from attrs import define, evolve, field
 
+from harness.outcome import Options
 from harness.recording import Head
-from harness.replay import Options, Replay, new_replay
+from harness.replay import Replay
+from harness.trace_run import new_replay
 from oracle.cached_ledger import CachingLedger
 from oracle.content import Content, Item, Prefixes
 from oracle.errors import SlotcheckError

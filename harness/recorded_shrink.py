@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
+from harness.outcome import MakeTarget, Options
 from harness.recorded import Judged
-from harness.replay import MakeTarget, Options, new_replay, run_trace
 from harness.shrink import Shrunk, same_defect, shrink
+from harness.trace_run import new_replay, run_trace
 from oracle.ledger import Ledger, Request
 from oracle.setting import Setting
 from oracle.trace import Extend, Operation, Settle, Trace

@@ -8,26 +8,19 @@ there on the two states have nothing to do with each other. Without a target it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
-from types import SimpleNamespace
-from typing import ClassVar, cast
+from collections.abc import Callable, Collection
+from typing import ClassVar
 
-from attrs import define, evolve, field
-
-from harness import compare
+from harness import compare, differences
+from harness.outcome import Entry, MakeTarget, Options, Outcome, TargetRaised, guarded
 from harness.reach import Reach
 from oracle.allocator import Allocator
-from oracle.errors import SlotcheckError
 from oracle.laws import Laws
 from oracle.ledger import Ledger
 from oracle.memory import Memory, Violation
-from oracle.releases import NEWEST
 from oracle.setting import Setting
 from oracle.trace import (
-    ASPECTS,
     GRANTED,
-    METHODS,
     REFUSED,
     Audit,
     Call,
@@ -52,76 +45,6 @@ from oracle.trace import (
     Unpin,
     methods_of,
 )
-from strategies.packed import Operations
-from strategies.profiles import open_trace
-
-MakeTarget = Callable[[Setting], Target]
-#: operations between two audits; a difference found by one is looked up again with an audit at each step
-AUDIT_EVERY = 32
-
-
-@define
-class Entry:
-    """One operation as it went, for people: kept only when asked for."""
-
-    index: int
-    operation: Operation
-    call: Call | None
-    before: Rows
-    expected: Observation | None
-    observed: Observation | None
-    said: str = ""
-    """What it did, in words; with caching on only."""
-
-
-@define
-class Options:
-    """What a replay checks. release: whose rules hold; None: the newest's, or a trace's own. limits: see strategies.
-
-    Not frozen: attrs' frozen classes cost at each read nothing, but here nothing is gained.
-    """
-
-    aspects: frozenset[str] = frozenset(ASPECTS)
-    audit_every: int = AUDIT_EVERY
-    declared: Callable[[Difference], bool] = lambda difference: False
-    keep_entries: bool = False
-    memory: bool = True
-    release: str | None = None
-    limits: str | None = None
-
-    def open(self, data: bytes, profile: str) -> tuple[Setting, Operations]:
-        """Decode packed bytes for this release."""
-        return open_trace(data, profile, self.release or NEWEST, self.limits)
-
-
-@define
-class Outcome:
-    """What came of a trace."""
-
-    trace: Trace
-    differences: list[Difference] = field(factory=list)
-    """Not declared; the first ended the trace."""
-    declared: list[Difference] = field(factory=list)
-    entries: list[Entry] = field(factory=list)
-    steps: int = 0
-
-
-class TargetRaised(Exception):  # noqa: N818  # what a target did, no error of ours
-    """The target raised where it must answer. Its cause is what it raised; its text says so in a line."""
-
-
-def _answer(method: Callable[..., Observation | Audit], *arguments: object) -> Observation | Audit:
-    try:
-        return method(*arguments)
-    except SlotcheckError:
-        raise
-    except Exception as error:  # whatever else a target raises is its answer, never a fault of ours
-        raise TargetRaised(f"{type(error).__name__}: {error}") from error
-
-
-def guarded(target: Target, methods: tuple[str, ...] = METHODS) -> Target:
-    """The target, with exceptions that cannot be taken for ours."""
-    return cast(Target, SimpleNamespace(**{name: partial(_answer, getattr(target, name)) for name in methods}))
 
 
 class Replay:
@@ -187,37 +110,12 @@ class Replay:
 
         if isinstance(error, TargetError):
             raise error
-        kinds = sorted({group.kind for group in self.setting.groups})
-        special = [kind for kind in kinds if kind.startswith("sink")] or kinds
-        self._differ(
-            Difference(
-                aspect="outcome",
-                step=-1,
-                group=None,
-                kind="+".join(special),
-                rule="build",
-                sign=f"error:{type(error).__name__}",
-                expected="a manager",
-                observed=f"{type(error).__name__}: {error}",
-            )
-        )
+        self._differ(differences.not_built(error, self.setting))
         self.over = True
 
     def _raised(self, error: TargetRaised) -> None:
         """The target did not answer: the trace ends, nobody knows what it left behind."""
-        self._differ(
-            Difference(
-                aspect="outcome",
-                step=self.ledger.index,
-                group=None,
-                kind="pool",
-                rule="raised",
-                sign=f"error:{type(error.__cause__).__name__}",
-                expected="an answer",
-                observed=str(error),
-                tags=self._known_cause(error),
-            )
-        )
+        self._differ(differences.raised(error, self.ledger.index, self._known_cause(error)))
         self.over = True
 
     def _known_cause(self, error: TargetRaised) -> tuple[str, ...]:
@@ -227,26 +125,8 @@ class Replay:
     def _laws_broken(self) -> None:
         """Take note of the violations of this step."""
         for violation, tags in self.broken:
-            self._law(violation, tags)
+            self._differ(differences.law_broken(violation, tags, self.setting))
         self.broken.clear()
-
-    def _law(self, violation: Violation, tags: tuple[str, ...]) -> None:
-        kind = self.setting.groups[violation.group].kind if violation.group >= 0 else "pool"
-        if kind == "mamba":
-            kind += "_" + self.setting.groups[violation.group].mode  # type: ignore[attr-defined]
-        self._differ(
-            Difference(
-                aspect="law",
-                step=violation.index,
-                group=violation.group if violation.group >= 0 else None,
-                kind=kind,
-                rule=violation.law,
-                sign=violation.what,
-                expected="the law holds",
-                observed=violation.text,
-                tags=tags,
-            )
-        )
 
     # --------------------------------------------------------------------------------------------- steps
 
@@ -487,48 +367,3 @@ HANDLERS: dict[type, Callable[..., None]] = {
     Unpin: Replay._nothing,  # noqa: SLF001
 }
 Replay.handlers = HANDLERS
-
-
-def new_replay(
-    setting: Setting,
-    make_target: MakeTarget | None,
-    options: Options,
-    reach: Reach | None = None,
-    oracle: Allocator | None = None,
-) -> Replay:
-    """The replay that a setting needs."""
-    from harness.cached_replay import CachedReplay  # it builds on this module
-
-    kind = CachedReplay if setting.enable_caching else Replay
-    return kind(setting, make_target, options, reach, oracle)
-
-
-def run_trace(trace: Trace, make_target: MakeTarget | None, options: Options, reach: Reach | None = None) -> Outcome:
-    """Run a whole trace. A difference that an audit found is looked up again with an audit at each step."""
-    if options.release is not None:
-        trace = evolve(trace, setting=evolve(trace.setting, release=options.release))
-    replay = new_replay(trace.setting, make_target, options, reach)
-    run_operations(replay, trace.operations)
-    outcome = replay.result()
-    found = outcome.differences
-    if found and found[0].aspect in ("order", "ids", "law") and options.audit_every > 1:
-        closer = evolve(options, audit_every=1)
-        replay = new_replay(trace.setting, make_target, closer)
-        run_operations(replay, trace.operations)
-        if replay.outcome_differences:
-            outcome = replay.result()
-    if options.keep_entries and len(outcome.entries) < outcome.steps:  # the last step raised: what the oracle says
-        alone = new_replay(trace.setting, None, Options(frozenset(), keep_entries=True))
-        run_operations(alone, outcome.trace.operations)
-        outcome.entries += alone.entries[len(outcome.entries) :]
-    return outcome
-
-
-def run_operations(replay: Replay, operations: Iterable[Operation]) -> None:
-    """Feed operations until the trace is over."""
-    for operation in operations:
-        if replay.over:
-            break
-        replay.step(operation)
-    if not replay.over:
-        replay.finish()

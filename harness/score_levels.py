@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from harness import passes, warmup_run, workload_run
 from harness.findings import Declared
-from harness.replay import MakeTarget, Options
+from harness.outcome import MakeTarget, Options
 from harness.shrink import shrink
 from harness.tracefile import AnyTrace
 from harness.warmup_shrink import shrink_warmup

@@ -15,8 +15,9 @@ from attrs import NOTHING, evolve, fields, frozen
 
 from harness import plainer, shorter, smaller
 from harness.candidates import Reduction, entries_of, with_operations, with_pool
-from harness.replay import MakeTarget, Options, run_trace
+from harness.outcome import MakeTarget, Options
 from harness.suspects import NAMES as CAUSES
+from harness.trace_run import run_trace
 from oracle.groups import KINDS
 from oracle.trace import GRANTED, Difference, Observation, Settle, Trace
 

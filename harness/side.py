@@ -88,7 +88,7 @@ class _Answers:
 
     def __init__(self, release: str, limits: str | None) -> None:
         from harness import findings
-        from harness.replay import Options
+        from harness.outcome import Options
         from harness.targets.loader import load_target
 
         self.make_target = load_target(None)
@@ -186,8 +186,8 @@ class _Answers:
         from attrs import evolve
 
         from harness import tracefile
-        from harness.replay import run_trace
         from harness.targets.warmup import Warmup
+        from harness.trace_run import run_trace
         from harness.warmups import run_warmups
         from harness.workloads import run_workload
         from oracle.errors import SettingError

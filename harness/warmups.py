@@ -47,7 +47,7 @@ from oracle.warmup import (
 )
 
 if TYPE_CHECKING:
-    from harness.replay import MakeTarget
+    from harness.outcome import MakeTarget
     from harness.targets.drafters import Drafter
     from harness.targets.warmup import WarmupTarget
     from harness.warmup_slots import MakeTables

@@ -18,8 +18,9 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from harness import passes
+from harness.outcome import MakeTarget, Options, Outcome
 from harness.reach import CACHING_STEPS, Reach
-from harness.replay import MakeTarget, Options, Outcome, new_replay, run_trace
+from harness.trace_run import new_replay, run_trace
 from oracle.errors import TraceError
 from oracle.trace import Difference, Trace
 from strategies.profiles import PROFILES

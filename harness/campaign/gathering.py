@@ -20,11 +20,12 @@ from harness.campaign.corpus import Corpus, Entry
 from harness.campaign.cover import cover
 from harness.campaign.levels import Levels, ManagerLevel, WarmupLevel
 from harness.mutants import Mutant, mutants_of
+from harness.outcome import Options
 from harness.reach import Reach
-from harness.replay import Options, run_trace
 from harness.shrink import shrink
 from harness.targets import mutated
 from harness.targets.compat import installed_release
+from harness.trace_run import run_trace
 from harness.tracefile import AnyTrace
 from harness.warmup_parties import SHARE, sampled
 from harness.worker import EXAMPLES

@@ -16,11 +16,12 @@ from attrs import define, field
 from harness import canary, findings, rules_level, rules_reach, warmup_run, worker, workload_run
 from harness.campaign.results import Result
 from harness.forks import HANG_SECONDS, in_a_fork, process_difference, shrink_isolated
+from harness.outcome import MakeTarget, Options
 from harness.reach import Reach, minima, with_caching
-from harness.replay import MakeTarget, Options, run_trace
 from harness.rules_level import compare
 from harness.shrink import shrink
 from harness.targets.compat import installed_release
+from harness.trace_run import run_trace
 from harness.tracefile import AnyTrace
 from harness.warmup_shrink import shrink_warmup
 from harness.warmups import WarmupOptions, run_warmups

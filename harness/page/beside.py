@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import evolve
 
+from harness.outcome import MakeTarget, Options
 from harness.page.film import make_film
 from harness.page.of_trace import titled
 from harness.page.render import film_page
 from harness.page.warmup_film import make_film as make_warmup_film
 from harness.page.workload_film import make_film as make_workload_film
-from harness.replay import MakeTarget, Options
 from harness.tracefile import write_text
 from harness.warmups import MakeWarmup, WarmupOptions, run_warmups
 from harness.workload_outcome import MakeScheduler, WorkloadOptions

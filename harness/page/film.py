@@ -12,13 +12,15 @@ from typing import Any
 from attrs import define, evolve, field
 
 from harness.forks import HANG_SECONDS, in_a_fork, process_difference
+from harness.outcome import MakeTarget, Options, Outcome, TargetRaised
 from harness.page import deltas
-from harness.replay import MakeTarget, Options, Outcome, Replay, TargetRaised, new_replay, run_trace
+from harness.replay import Replay
 from harness.report.reasons import reason_of
 from harness.report.table import lines_of
 from harness.report.terms import GLOSSARY
 from harness.report.title import title
 from harness.report.walk import Moment, moments_of
+from harness.trace_run import new_replay, run_trace
 from oracle.allocator import Allocator
 from oracle.breakdown import Breakdown, Formula
 from oracle.groups import Group

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from harness.outcome import MakeTarget, Options
 from harness.page import film, warmup_film, workload_film
-from harness.replay import MakeTarget, Options
 from harness.targets.compat import TargetError
 from harness.tracefile import AnyTrace
 from oracle.budget import RuleTrace

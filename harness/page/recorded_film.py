@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from attrs import define, field
 
+from harness.outcome import Options
 from harness.page.film import make_film
 from harness.page.of_trace import titled
 from harness.record_commands import as_trace, one_recording
 from harness.recorded import Judged
-from harness.replay import Options
 from oracle.trace import CACHING_METHODS, Audit, Call, Difference, Observation, Rows, Target
 
 #: operations that are shown, up to the last; a page of more is slow to open

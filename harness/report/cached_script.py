@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from harness.outcome import Options, Outcome
 from harness.passes import Asked, CachingRecorder
-from harness.replay import Options, Outcome, new_replay
 from harness.report.calls import call_text, keywords, slots_arguments
 from harness.report.script import spec_text
 from harness.targets.specs import spec_arguments
+from harness.trace_run import new_replay
 from oracle.content import Content, item_length
 from oracle.setting import Setting
 from oracle.trace import Call, Difference, Drained, Hit, Observation, Query, Trace

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__, tracefile
 from harness.compare import show_row
-from harness.replay import MakeTarget, Options, Outcome, run_trace
+from harness.outcome import MakeTarget, Options, Outcome
 from harness.report import words
 from harness.report.cached_script import cached_context
 from harness.report.calls import WIDTH
@@ -28,6 +28,7 @@ from harness.report.title import title
 from harness.report.walk import Moment, moments_of
 from harness.shrink import Shrunk, rank
 from harness.targets import source
+from harness.trace_run import run_trace
 from oracle.errors import SlotcheckError
 from oracle.setting import Setting
 from oracle.trace import Difference

@@ -11,7 +11,7 @@ import re
 
 from attrs import frozen
 
-from harness.replay import Outcome
+from harness.outcome import Outcome
 from harness.report.walk import Moment, oracle_after
 from oracle.trace import GRANTED, NO_ANSWER, Difference, GiveBack, Observation, Release
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.replay import Outcome
+from harness.outcome import Outcome
 from harness.report.calls import Calls, call_text, keywords
 from harness.report.judge import BUILD, FREE_ORDER, PROCESS, TWICE, VALUE, judge_of
 from harness.report.walk import moments_of

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.compare import counted
-from harness.replay import Outcome
+from harness.outcome import Outcome
 from harness.report import words
 from harness.report.terms import terms_text
 from harness.report.title import title

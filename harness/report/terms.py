@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from harness.compare import show_row
-from harness.replay import Outcome
+from harness.outcome import Outcome
 from harness.report.walk import Moment, oracle_after
 from oracle.groups import RSWA, ChunkedLocal, Group, Mamba, SlidingWindow
 from oracle.trace import REFUSED, Difference

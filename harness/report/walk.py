@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from harness.replay import Entry, Outcome
+from harness.outcome import Entry, Outcome
 from harness.report import words
 from oracle.allocator import Allocator
 from oracle.ledger import Ledger

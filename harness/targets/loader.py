@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.replay import MakeTarget
+from harness.outcome import MakeTarget
 from harness.targets.cached import CachingManager
 from harness.targets.compat import TargetError, import_vllm
 from harness.targets.manager import Manager

@@ -12,7 +12,8 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from harness.replay import Options, new_replay
+from harness.outcome import Options
+from harness.trace_run import new_replay
 from oracle.groups import FullAttention, Group, Mamba, SlidingWindow
 from oracle.ledger import RUNNING
 from oracle.setting import Setting

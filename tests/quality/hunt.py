@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from harness.replay import Options
+from harness.outcome import Options
 from harness.shrink import Shrunk, shrink
 from harness.worker import Found, run_shard
 from oracle.trace import Difference

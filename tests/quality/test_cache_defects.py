@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.replay import Options
+from harness.outcome import Options
 from harness.shrink import shrink
 from harness.worker import run_shard
 from tests.quality.in_the_cache import CACHE_DEFECTS, target_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.replay import MakeTarget
+from harness.outcome import MakeTarget
 from harness.worker import run_shard
 from oracle.allocator import Allocator
 from oracle.setting import PROFILES

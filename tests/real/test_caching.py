@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.replay import Options, new_replay, run_operations, run_trace
+from harness.outcome import Options
 from harness.targets.cached import CachingManager
 from harness.targets.loader import manager_of
+from harness.trace_run import new_replay, run_operations, run_trace
 from oracle.groups import ChunkedLocal, CircularBuffer, FullAttention, Mamba, SlidingWindow
 from oracle.setting import Setting
 from oracle.trace import Evict, Extend, Lookup, NewStep, Pin, Release, Reset, Resume, Settle, Trace, Unpin

@@ -8,8 +8,9 @@ import pytest
 from attrs import evolve
 
 from harness.findings import Declared, load
-from harness.replay import Options, run_trace
+from harness.outcome import Options
 from harness.targets.cached import CachingManager
+from harness.trace_run import run_trace
 from oracle.groups import Mamba, SlidingWindow
 from oracle.setting import Setting
 from oracle.trace import Difference, Extend, NewStep, Release, Settle, Trace

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.replay import Options, run_trace
+from harness.outcome import Options
 from harness.report.folder import write_report
 from harness.shrink import Shrunk
 from harness.targets.manager import Manager
+from harness.trace_run import run_trace
 from oracle.setting import Setting
 from oracle.trace import Target
 from tests.unit.report_samples import SAMPLES

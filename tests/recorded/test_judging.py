@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
+from harness.outcome import Options
 from harness.recorded import Judged
 from harness.recorded_shrink import forks_of
 from harness.recording import read_head
-from harness.replay import Options
 from oracle.content import Prefixes
 from oracle.groups import FullAttention
 from oracle.setting import Setting

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.outcome import Options
 from harness.recorded import Judged
 from harness.recorded_shrink import shrink_recording
 from harness.recording import recordings
-from harness.replay import Options
 from harness.targets import compat
 from oracle.groups import SlidingWindow
 from tests.recorded.settings import FULL, setting

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from harness.replay import Options, Outcome, run_trace
+from harness.outcome import Options, Outcome
 from harness.report.folder import Versions
 from harness.shrink import Shrunk
 from harness.targets.source import Location
+from harness.trace_run import run_trace
 from oracle.allocator import Allocator
 from oracle.groups import (
     ChunkedLocal,

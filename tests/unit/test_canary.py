@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness import canary
-from harness.replay import Options
+from harness.outcome import Options
 from harness.worker import read_journal
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator

@@ -8,7 +8,7 @@ import pytest
 
 from harness.engine import IDLE_SHARDS, Engine, Plan, profile_of
 from harness.forks import HarnessError
-from harness.replay import Options
+from harness.outcome import Options
 from harness.targets.compat import TargetError
 from harness.worker import run_shard
 from oracle.errors import SlotcheckError

@@ -13,7 +13,7 @@ import pytest
 
 from harness.engine import HANG_COSTS, MAX_LOST, Engine, Plan, shrink_found
 from harness.forks import HarnessError, in_a_fork, replay_in_a_fork
-from harness.replay import Options
+from harness.outcome import Options
 from harness.worker import Found
 from oracle.trace import Extend, Loaded, Release
 from tests.unit.examples import ask, setting, trace
@@ -126,7 +126,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from harness.engine import Engine, Plan
-from harness.replay import Options
+from harness.outcome import Options
 from tests.unit.mutants import Refuses
 
 def told(result):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.replay import Options, run_trace
+from harness.outcome import Options
+from harness.trace_run import run_trace
 from oracle.groups import ChunkedLocal, CircularBuffer, CrossAttention, FullAttention, Mamba, SlidingWindow
 from oracle.laws import Laws, blocks_for_one
 from oracle.pool import Pool

@@ -6,7 +6,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from harness.replay import Options, Replay, run_operations
+from harness.outcome import Options
+from harness.replay import Replay
+from harness.trace_run import run_operations
 from oracle.groups import RSWA, ChunkedLocal, CircularBuffer, CrossAttention, FullAttention, Mamba, SlidingWindow
 from oracle.trace import Loaded, NewStep, Release, Settle, Trim
 from tests.unit.examples import accept, ask, setting, trace

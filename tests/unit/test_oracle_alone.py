@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.replay import Options, Replay, run_operations
+from harness.outcome import Options
+from harness.replay import Replay
+from harness.trace_run import run_operations
 from harness.worker import decode
 from oracle.allocator import Allocator
 from oracle.groups import FullAttention, Mamba, Sink

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.outcome import Options
 from harness.reach import Reach
-from harness.replay import Options, Replay
+from harness.replay import Replay
 from harness.worker import decode
 from oracle.groups import KINDS, KpoolTail, Sink
 from oracle.methods import WRITERS

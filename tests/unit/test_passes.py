@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from harness import passes
+from harness.outcome import Options
 from harness.reach import Reach
-from harness.replay import Options
 from oracle.trace import ASPECTS, Audit
 from strategies.traces import packed
 from tests.unit.mutants import EAGER_WINDOWS, CannotBeBuilt, NoGate, NoLookahead, Sound

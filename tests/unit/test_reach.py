@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.outcome import Options
 from harness.reach import MINIMA, Reach, minima
-from harness.replay import Options, run_trace
+from harness.trace_run import run_trace
 from oracle.groups import RSWA, ChunkedLocal, CrossAttention, FullAttention, Mamba, SlidingWindow
 from oracle.trace import GiveBack, Loaded, NewStep, Release, Resume, Settle, Trim
 from tests.unit.examples import accept, ask, setting, trace

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.replay import AUDIT_EVERY, Options, Replay, run_operations, run_trace
+from harness.outcome import AUDIT_EVERY, Options
+from harness.replay import Replay
 from harness.targets.compat import TargetError
+from harness.trace_run import run_operations, run_trace
 from oracle.allocator import Allocator
 from oracle.groups import Sink, SlidingWindow
 from oracle.trace import DONE, NewStep, Observation, Release, Settle, Trim

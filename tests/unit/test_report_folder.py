@@ -11,9 +11,10 @@ import pytest
 from attrs import evolve
 
 from harness import tracefile
-from harness.replay import Options, run_trace
+from harness.outcome import Options
 from harness.report.folder import outcome_of, versions_here, write_report
 from harness.shrink import Shrunk
+from harness.trace_run import run_trace
 from oracle.allocator import Allocator
 from oracle.errors import SlotcheckError
 from oracle.groups import SlidingWindow

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.replay import Options, run_trace
+from harness.outcome import Options
 from harness.report import table, words
 from harness.report.table import lines_of
+from harness.trace_run import run_trace
 from oracle.groups import FullAttention, Mamba, SlidingWindow
 from oracle.setting import Setting
 from oracle.trace import (

@@ -7,7 +7,8 @@ import random
 import pytest
 from attrs import evolve
 
-from harness.replay import Options, Outcome, Replay
+from harness.outcome import Options, Outcome
+from harness.replay import Replay
 from harness.report.calls import Calls
 from harness.report.judge import PROCESS, Judge
 from harness.report.table import lines_of

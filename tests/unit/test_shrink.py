@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from harness.replay import Options, run_trace
+from harness.outcome import Options
 from harness.shrink import Shrinker, same_defect, shrink
+from harness.trace_run import run_trace
 from oracle.groups import CrossAttention, FullAttention, Mamba, SlidingWindow
 from oracle.trace import Difference, Extend, NewStep, Release, Settle
 from tests.unit.examples import accept, ask, setting, trace
