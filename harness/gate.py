@@ -25,7 +25,7 @@ from harness.verdict import folder_name
 from harness.worker import EXAMPLES
 from harness.workload_run import EXAMPLES as WORKLOADS
 from oracle.release_table import Rule
-from oracle.releases import OF_TRACES, Choices, choices_of, confirmed, in_force, runs
+from oracle.releases import OF_TRACES, Choices, changed, choices_of, confirmed, in_force, runs
 from strategies.traces import draw
 from strategies.warmups import draw as draw_warmups
 from strategies.workloads import draw as draw_workloads
@@ -107,8 +107,7 @@ class Sorted:
     @property
     def changed(self) -> list[tuple[Rule | None, Rule]]:
         """The rows of the table that are not the same in both: the older one's, the newer one's."""
-        before, after = in_force(self.older), in_force(self.newer)
-        return [(before.get(name), rule) for name, rule in after.items() if before.get(name) != rule]
+        return changed(self.older, self.newer)
 
     def data(self) -> dict[str, Any]:
         """The object of `--json`."""

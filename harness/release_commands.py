@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from packaging.version import InvalidVersion, Version
 from rich.table import Table
 
 from harness import tracefile
@@ -13,8 +14,9 @@ from harness.console import console, download
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE
 from harness.options import Duration, trace_argument
 from harness.targets.compat import TargetError, installed_release
+from oracle.errors import SlotcheckError
 from oracle.release_table import RULES, Rule
-from oracle.releases import confirmed
+from oracle.releases import changed, confirmed
 
 
 @click.command("bisect")
@@ -117,14 +119,30 @@ def releases_remove(releases: tuple[str, ...]) -> None:
 
 
 @releases_group.command("rules")
-def releases_rules() -> None:
+@click.option("--diff", nargs=2, metavar="OLDER NEWER", help="Only what changed from one release to another.")
+def releases_rules(diff: tuple[str, str] | None) -> None:
     """Every rule that upstream changed: value, releases, reference."""
     shown = Table(box=None, padding=(0, 1))
+    if diff is not None:
+        older, newer = sorted(map(_number, diff), key=Version)
+        for name in ("rule", older, newer, "since", "spec", "upstream"):
+            shown.add_column(name, overflow="fold")
+        for old, rule in changed(older, newer):
+            shown.add_row(rule.name, old.value if old else "-", rule.value, rule.since, rule.spec, rule.reference)
+        console().print(shown)
+        return
     for name in ("rule", "value", "since", "until", "spec", "upstream"):
         shown.add_column(name, overflow="fold")
     for rule in RULES:
         shown.add_row(*_rule_cells(rule))
     console().print(shown)
+
+
+def _number(release: str) -> str:
+    try:
+        return str(Version(release))
+    except InvalidVersion:
+        raise SlotcheckError(f"--diff takes two releases like 0.27.1 0.33.0, got {release!r}") from None
 
 
 def _rule_cells(rule: Rule) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from itertools import product
 from attrs import evolve
 
 from oracle.budget import Case, DraftCounts, predict
-from oracle.methods import METHODS
+from oracle.released import rows_of
+from oracle.releases import NEWEST, choices_of
 
 ALL_DRAFTS = tuple(range(1, 17))
 
@@ -32,20 +33,28 @@ def budgets(case: Case) -> list[tuple[int, int]]:
     return sorted((t, seqs) for t, seqs in found if t > 0)
 
 
-def cases(drafts: Sequence[int] = ALL_DRAFTS) -> Iterator[Case]:
+def methods_at(release: str) -> list[tuple[str, bool]]:
+    """The methods of the grid, of a release: those that it has and that a configuration can be built for."""
+    return [key for key in rows_of(release) if key[0] != "mtp_constant" or choices_of(release).constant_models]
+
+
+def cases(drafts: Sequence[int] = ALL_DRAFTS, release: str = NEWEST) -> Iterator[Case]:
     """Every case of the grid, small numbers first."""
     for count in (0, *drafts):
-        for name, parallel in METHODS:
+        for name, parallel in methods_at(release):
             if (count == 0) != (name == "none"):
                 continue
-            yield from _cases_of(Case(method=name, parallel=parallel, drafts=count, budget=ROOMY, seqs=MANY))
+            yield from _cases_of(
+                Case(method=name, parallel=parallel, drafts=count, budget=ROOMY, seqs=MANY, release=release)
+            )
 
 
 def _cases_of(base: Case) -> Iterator[Case]:
-    both = (False, True)
+    both, choices = (False, True), choices_of(base.release)
+    drops, hashes = both[: 1 + choices.drop_option], both[: 1 + choices.hash_lookahead]
     for budget, seqs in budgets(base):
         yield evolve(base, budget=budget, seqs=seqs)
-    for overlap, caching, connector, drop, hashing in product(both, repeat=5):
+    for overlap, caching, connector, drop, hashing in product(both, both, both, drops, hashes):
         yield evolve(
             base,
             overlap=overlap,
@@ -56,7 +65,7 @@ def _cases_of(base: Case) -> Iterator[Case]:
         )
     own = max(base.row.own_rows.of(base.drafts), 1)
     fits = base.budget // own
-    for active in sorted({1, fits - 1, fits, fits + 1, MANY, MANY + 1}):
+    for active in sorted({1, fits - 1, fits, fits + 1, MANY, MANY + 1}) if choices.active_option else ():
         if active > 0:
             yield evolve(base, active=active)
     for threshold in sorted({1, max(1, base.drafts), base.drafts + 1}):
@@ -65,12 +74,12 @@ def _cases_of(base: Case) -> Iterator[Case]:
         yield evolve(base, scheduled=scheduled)
 
 
-def kept_cases(drafts: Sequence[int] = ALL_DRAFTS) -> Iterator[Case]:
+def kept_cases(drafts: Sequence[int] = ALL_DRAFTS, release: str = NEWEST) -> Iterator[Case]:
     """Accepted cases for the further places: each method and K, with the budget that filled a draft pass once."""
     for count in (0, *drafts):
-        for name, parallel in METHODS:
+        for name, parallel in methods_at(release):
             if (count == 0) == (name == "none"):
-                case = Case(method=name, parallel=parallel, drafts=count, budget=ROOMY, seqs=MANY)
+                case = Case(method=name, parallel=parallel, drafts=count, budget=ROOMY, seqs=MANY, release=release)
                 if not predict(case).refused:
                     yield case
 

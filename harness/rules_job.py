@@ -10,7 +10,7 @@ from attrs import define, evolve, field, fields, frozen
 
 from harness import tracefile
 from harness.findings import Declared, Finding, FindingError, argument
-from harness.rules_grid import ALL_DRAFTS, cases, kept_cases
+from harness.rules_grid import ALL_DRAFTS, cases, kept_cases, methods_at
 from harness.rules_level import (
     Release,
     RuleDifference,
@@ -21,7 +21,8 @@ from harness.rules_level import (
     rule_of,
     run,
 )
-from harness.rules_reach import MINIMA
+from harness.rules_places import kept_at
+from harness.rules_reach import minima_of
 from harness.verdict import AGREED, folder_name, judge
 from oracle.budget import REFUSAL_RULES, Case, DraftCounts, Facts, RuleTrace, broken_laws, predict, reason
 from oracle.methods import draft_counts
@@ -42,7 +43,7 @@ def canary_caught(release: Release) -> int | None:
         return evolve(facts, lookahead=facts.lookahead - 1) if facts.lookahead else facts
 
     asked = 0
-    for case in cases(_FEW):
+    for case in cases(_FEW, release.rules):
         asked += 1
         if any(d.aspect == "lookahead" and d.sign == "less" for d in differences(case, predict(case), short(case))):
             break
@@ -50,8 +51,8 @@ def canary_caught(release: Release) -> int | None:
         return None
     name = "warmup_blocks"
     places = {name: lambda case: release.places[name](case) - 1} if name in release.places else {}
-    for case in kept_cases(_FEW):
-        if not places:
+    for case in kept_cases(_FEW, release.rules):
+        if not places or not kept_at(name, release.rules):
             return asked
         asked += 1
         if any(found.sign == "less" for found in place_differences(case, places, RulesResult().reach)):
@@ -107,7 +108,7 @@ class RulesReport:
                 for difference, count, folder in self.differences
             ],
             "declared": dict(sorted(self.declared.items())),
-            "reach": {name: result.reach[name] for name in MINIMA},
+            "reach": {name: result.reach[name] for name in minima_of(result.rules)},
             "missed": result.missed,
         }
 
@@ -155,7 +156,10 @@ def finding_case(finding: Finding) -> RuleTrace:
 
 
 def _shown(finding: Finding, release: Release) -> RuleDifference | None:
-    found = compare(finding_case(finding).question, release)
+    question = finding_case(finding).question
+    if isinstance(question, Case) and (question.method, question.row.parallel) not in methods_at(release.rules):
+        return None
+    found = compare(question, release)
     return next((difference for difference in found if finding.fits(difference)), None)
 
 
@@ -218,6 +222,8 @@ def explanation(trace: RuleTrace) -> str:
 
 def replayed(trace: RuleTrace, release: Release, declared: Declared) -> tuple[str, bool]:
     """A case beside the release as text, and whether everything that differs is declared."""
+    if trace.case is not None:
+        trace = evolve(trace, case=evolve(trace.case, release=release.rules))
     found = compare(trace.question, release)
     if not found:
         return f"{explanation(trace)}\nagreed", True

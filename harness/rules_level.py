@@ -10,13 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from attrs import asdict, define, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from harness.rules_grid import ALL_DRAFTS, cases, count_cases, kept_cases
 from harness.rules_places import KEPT
-from harness.rules_reach import MINIMA, meet
-from oracle.budget import REFUSAL_RULES, Case, DraftCounts, Facts, broken_laws, predict, reason
-from oracle.methods import MTP_FAMILIES, WORDS, draft_counts
+from harness.rules_reach import meet, minima_of
+from oracle.budget import REFUSAL_RULES, Case, DraftCounts, Facts, broken_laws, kept, predict, reason
+from oracle.released import words_of
+from oracle.methods import draft_counts
+from oracle.releases import NEWEST, choices_of, rules_for
 from oracle.trace import Difference
 
 Party = Callable[[Case], Facts]
@@ -54,12 +56,16 @@ class RuleDifference(Difference):
 
 @frozen
 class Release:
-    """What a release, or a table that stands for one, is asked: facts, further places, draft counts, method words."""
+    """What a release, or a table that stands for one, is asked: facts, further places, draft counts, method words.
+
+    rules: the release whose rules hold.
+    """
 
     facts: Party
     places: dict[str, Place] = field(factory=dict)
     draft_counts: Lookup | None = None
     words: Collection[str] | None = None
+    rules: str = NEWEST
 
 
 def _sign(ours: object, theirs: object) -> str:
@@ -136,7 +142,7 @@ def place_differences(case: Case, places: dict[str, Place], reach: Counter[str],
     """Where a further place differs from the table on an accepted case."""
     found = []
     for kept in KEPT:
-        if kept.name not in places or not kept.methods(case):
+        if kept.name not in places or not kept.exists(case.release) or not kept.methods(case):
             continue
         reach[f"place {kept.name}"] += 1
         ours = kept.expected(case)
@@ -182,9 +188,9 @@ def count_differences(counts: DraftCounts, lookup: Lookup, step: int = 0) -> lis
     ]
 
 
-def word_differences(accepted: Collection[str]) -> list[RuleDifference]:
+def word_differences(accepted: Collection[str], release: str = NEWEST) -> list[RuleDifference]:
     """Words for a method that the release takes and the table lacks, or the other way round."""
-    known = {*WORDS, *MTP_FAMILIES}
+    known = words_of(release)
     return [
         RuleDifference(
             aspect="methods",
@@ -197,7 +203,7 @@ def word_differences(accepted: Collection[str]) -> list[RuleDifference]:
             observed="accepted" if word in accepted else "not accepted",
             case=None,
         )
-        for word in sorted(known ^ set(accepted))
+        for word in sorted(known.symmetric_difference(accepted))
     ]
 
 
@@ -208,6 +214,7 @@ def compare(
     reach = Counter() if reach is None else reach
     if isinstance(question, DraftCounts):
         return [] if release.draft_counts is None else count_differences(question, release.draft_counts, step)
+    question = evolve(question, release=release.rules)
     found = _compare_facts(question, release, reach, step)
     if not predict(question).refused:
         found += place_differences(question, release.places, reach, step)
@@ -215,7 +222,7 @@ def compare(
 
 
 def _compare_facts(case: Case, release: Release, reach: Counter[str], step: int) -> list[RuleDifference]:
-    expected, observed = predict(case), release.facts(case)
+    expected, observed = kept(case), release.facts(case)
     meet(case, expected, reach)
     return [*differences(case, expected, observed, step), *law_differences(case, observed, step)]
 
@@ -233,11 +240,13 @@ class RulesResult:
     found: dict[str, RuleDifference] = field(factory=dict)
     counts: Counter[str] = field(factory=Counter)
     reach: Counter[str] = field(factory=Counter)
+    rules: str = NEWEST
+    """The release whose rules held."""
 
     @property
     def missed(self) -> list[str]:
         """Reach counters below their minimum."""
-        return [name for name, least in MINIMA.items() if self.reach[name] < least]
+        return [name for name, least in minima_of(self.rules).items() if self.reach[name] < least]
 
     def add(self, several: Iterable[RuleDifference]) -> None:
         """Keep the first difference of each fingerprint, count the rest."""
@@ -249,9 +258,9 @@ class RulesResult:
 def walk(release: Release, drafts: Sequence[int], reach: Counter[str]) -> Iterator[list[RuleDifference]]:
     """The differences of each case: the grid, then the further places, draft counts and words."""
     step = 0
-    for step, case in enumerate(cases(drafts)):
+    for step, case in enumerate(cases(drafts, release.rules)):
         yield _compare_facts(case, release, reach, step)
-    for case in kept_cases(drafts):
+    for case in kept_cases(drafts, release.rules):
         step += 1
         yield place_differences(case, release.places, reach, step)
     for counts in count_cases() if release.draft_counts is not None else ():
@@ -259,14 +268,14 @@ def walk(release: Release, drafts: Sequence[int], reach: Counter[str]) -> Iterat
         reach["draft counts"] += 1
         yield compare(counts, release, reach, step)
     if release.words is not None:
-        yield word_differences(release.words)
+        yield word_differences(release.words, release.rules)
 
 
 def run(
     release: Release, *, drafts: Sequence[int] = ALL_DRAFTS, seconds: float | None = None, most: int | None = None
 ) -> RulesResult:
     """Compare the table with a release. `seconds`, `most` (cases): end the walk there."""
-    result = RulesResult()
+    result = RulesResult(rules=release.rules)
     began = time.monotonic()
     for several in walk(release, drafts, result.reach):
         result.cases += 1
@@ -281,7 +290,9 @@ def run(
 
 def installed() -> Release:
     """The installed release."""
-    from harness.targets import config, kept
+    from harness.targets import compat, config, kept
 
     config.import_config()
-    return Release(config.facts, kept.PLACES, kept.draft_counts, kept.method_words())
+    rules = rules_for(compat.installed_release())
+    counts = kept.draft_counts if choices_of(rules).draft_counts else None
+    return Release(config.facts, kept.PLACES, counts, kept.method_words(), rules)

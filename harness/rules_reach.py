@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness.rules_grid import ALL_DRAFTS, MANY
+from harness.rules_grid import ALL_DRAFTS, MANY, methods_at
 from harness.rules_places import KEPT, own_rows
-from oracle.budget import REFUSALS, Case, Facts
+from oracle.budget import ACTIVE, REFUSALS, Case, Facts
+from oracle.released import rows_of
 from oracle.methods import METHODS, TARGET_PASS
+from oracle.releases import NEWEST, choices_of
 
 #: crossings of the grid and how often a run must meet each
 MINIMA: dict[str, int] = {
@@ -40,6 +42,25 @@ MINIMA: dict[str, int] = {
     **{f"place {kept.name}": 2 for kept in KEPT},
     "draft counts": 5,
 }
+
+
+def minima_of(release: str | None) -> dict[str, int]:
+    """The minima of a release: without what it does not have."""
+    known = release or NEWEST
+    choices, here = choices_of(known), methods_at(known)
+    rows = rows_of(known)
+    absent = {f"method {row.title}" for key, row in METHODS.items() if key not in here}
+    absent |= {f"place {kept.name}" for kept in KEPT if not kept.exists(known)}
+    for has, names in (
+        (choices.hash_lookahead, [name for name in MINIMA if name.startswith("hash ")]),
+        (choices.drop_option, ["drop off by switch"]),
+        (choices.own_pass_limited, ["active clamped"]),
+        (choices.active_option, [f"refused {ACTIVE}", "A given"]),
+        (choices.draft_counts, ["draft counts"]),
+        (any(row.runner == "V2" for row in rows.values()), ["overlap on V2"]),
+    ):
+        absent |= set() if has else set(names)
+    return {name: least for name, least in MINIMA.items() if name not in absent}
 
 
 def meet(case: Case, expected: Facts, reach: Counter[str]) -> None:

@@ -2,18 +2,19 @@
 
 T: max_num_batched_tokens, rows of a pass. R: max_num_seqs. G: max_num_scheduled_tokens, tokens of a step. A:
 max_num_active_seqs, requests that may run. A `Case` asks, `predict` answers with `Facts`; the laws at the end use no
-prediction of the release's.
+prediction of the release's. Each case is one of a release, whose rules hold for it.
 """
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+from packaging.version import InvalidVersion
 
 from oracle.breakdown import Breakdown, Formula
 from oracle.errors import SettingError
 from oracle.groups import FEW, at_least, one_of, optional
-from oracle.methods import Count, Method, draft_counts, method
-from oracle.released import method_of
+from oracle.methods import Count, Method, draft_counts
+from oracle.released import row_of
 from oracle.releases import NEWEST, Choices, choices_of
 
 #: refusals, in the order in which the configurations are built
@@ -24,6 +25,13 @@ REFUSALS = (MODULES, SEQS, ACTIVE, OVERLAP, BUDGET)
 REFUSAL_RULES = {MODULES: "S11", SEQS: "S8", ACTIVE: "S8", OVERLAP: "S30", BUDGET: "B6"}
 
 
+def _a_release(instance: object, attribute: object, value: object) -> None:
+    try:
+        choices_of(str(value))
+    except InvalidVersion:
+        raise SettingError(f"release must be a number like {NEWEST}, got {value!r}") from None
+
+
 @frozen(kw_only=True)
 class Case:
     """One configuration. method, parallel: a row of the table; drafts: K; scheduled: G; active: A (None: not given).
@@ -31,6 +39,8 @@ class Case:
     threshold: most tokens of one request in a step while there are others (`long_prefill_token_threshold`; None: off).
 
     drop_disabled, hash_disabled: the two switches of the EAGLE block drop and of lookahead hashes.
+
+    release: the vLLM release whose rules hold.
     """
 
     method: str
@@ -46,6 +56,7 @@ class Case:
     connector: bool = field(default=False, validator=one_of(False, True))
     drop_disabled: bool = field(default=False, validator=one_of(False, True))
     hash_disabled: bool = field(default=False, validator=one_of(False, True))
+    release: str = field(default=NEWEST, validator=_a_release)
 
     def __attrs_post_init__(self) -> None:
         if (self.drafts == 0) != (self.method == "none"):
@@ -56,8 +67,13 @@ class Case:
 
     @property
     def row(self) -> Method:
-        """The method's row of the table."""
-        return method(self.method, self.parallel)
+        """The method's row of the table, as the release has it."""
+        return row_of(self.method, self.parallel, self.release)
+
+    @property
+    def choices(self) -> Choices:
+        """What the release chose."""
+        return choices_of(self.release)
 
     def _given(self) -> tuple[tuple[str, int | None], ...]:
         return (("G", self.scheduled), ("A", self.active), ("threshold", self.threshold))
@@ -110,7 +126,10 @@ class RuleTrace:
 
 @frozen(kw_only=True)
 class Facts:
-    """What the release says of a case, or what it should. Of a refused case only `refused` counts."""
+    """What the release says of a case, or what it should. Of a refused case only `refused` counts.
+
+    prefill_lookahead, in_flight 0: the release may keep no such number.
+    """
 
     refused: str = ""
     drafts: int = 0
@@ -128,14 +147,15 @@ class Facts:
     overlap: bool = False
 
 
-def refusal(case: Case, release: str = NEWEST) -> str:
+def refusal(case: Case) -> str:
     """Why a configuration is refused; empty when it is accepted.
 
     S11: draft tokens beyond the modules must be whole turns of them. S8: T rows must do for R requests of one token; no
     more may be active than there can be. S30: overlap needs placeholders, which the drafter must be able to fill on the
-    worker. B6: T must exceed what one request needs beside its token, by what the release takes for that.
+    worker. B6: T must exceed what one request needs beside its token; where slots are charged up front, it must hold
+    them for R requests beside what is scheduled.
     """
-    row = method_of(case.method, case.parallel, release)
+    row = case.row
     if case.drafts > row.modules and case.drafts % row.modules:
         return MODULES
     if case.budget < case.seqs:
@@ -144,24 +164,28 @@ def refusal(case: Case, release: str = NEWEST) -> str:
         return ACTIVE
     if case.overlap and not row.overlaps:
         return OVERLAP
-    if case.drafts and row.name != "diffusion" and not _has_slots(case, row, choices_of(release)):
+    if case.drafts and row.name != "diffusion" and _lacks_room(case):
         return BUDGET
     return ""
 
 
-def _has_slots(case: Case, row: Method, choices: Choices) -> bool:
-    """B6: whether T leaves a token beside what is kept for drafts (S1)."""
-    slots = row.charged.of(case.drafts)
-    if choices.charged_up_front:
-        rest = case.budget - slots * case.seqs
-        return rest >= (case.scheduled or 1)
-    return case.budget > (row.reserved.of(case.drafts) if choices.refused_by_lookahead else slots)
+def _lacks_room(case: Case) -> bool:
+    slots, scheduled = case.row.charged.of(case.drafts), case.scheduled
+    if case.choices.charged_up_front:
+        return case.budget < slots * case.seqs + (1 if scheduled is None else scheduled)
+    return case.budget <= (case.row.reserved.of(case.drafts) if case.choices.refused_by_lookahead else slots)
 
 
-def active_limit(case: Case, release: str = NEWEST) -> int | None:
+def scheduled_limit(case: Case) -> int:
+    """G (tokens): the most that a step schedules where it is not given: T, less what is charged up front (S1)."""
+    taken = case.row.charged.of(case.drafts) * case.seqs if case.choices.charged_up_front else 0
+    return case.budget - taken
+
+
+def active_limit(case: Case) -> int | None:
     """A (requests): a draft pass of its own has T rows for all requests; no more may be active than fit (B5, S17)."""
     rows = case.row.own_rows.of(case.drafts)
-    if not rows or not choices_of(release).own_pass_limited:
+    if not rows or not case.choices.own_pass_limited:
         return case.active
     wanted = case.seqs if case.active is None else case.active
     fit = case.budget // rows
@@ -173,38 +197,38 @@ def depth(case: Case) -> int:
     return 2 if case.overlap else 1
 
 
-def scheduled_limit(case: Case, row: Method, choices: Choices) -> int | None:
-    """G (tokens) where nobody gives it: T, less what is charged for every request where that is done once (S1)."""
-    if case.scheduled is not None or not case.drafts or row.name == "diffusion":
-        return case.scheduled
-    return case.budget - (row.charged.of(case.drafts) * case.seqs if choices.charged_up_front else 0)
-
-
-def predict(case: Case, release: str = NEWEST) -> Facts:
-    """What the rules of a release say of a case."""
-    why = refusal(case, release)
+def predict(case: Case, release: str | None = None) -> Facts:
+    """What the rules say of a case; `release`: those of another one."""
+    if release is not None:
+        case = evolve(case, release=release)
+    why = refusal(case)
     if why:
         return Facts(refused=why)
-    choices = choices_of(release)
-    row, drafts = method_of(case.method, case.parallel, release), case.drafts
-    drop = row.block_drop and not case.drop_disabled
+    row, drafts = case.row, case.drafts
     ahead = row.prefill_lookahead.of(drafts)
-    hashed = choices.hash_lookahead and drop and case.caching and not case.connector and not case.hash_disabled
+    drafter = drafts > 0 and row.name != "diffusion"
     return Facts(
         drafts=drafts,
         lookahead=row.reserved.of(drafts),
         prefill_lookahead=ahead,
-        hash_lookahead=ahead if hashed else 0,
+        hash_lookahead=ahead if _hashes_ahead(case) else 0,
         charged=row.charged.of(drafts),
-        scheduled=scheduled_limit(case, row, choices),
-        active=active_limit(case, release),
+        scheduled=scheduled_limit(case) if drafter and case.scheduled is None else case.scheduled,
+        active=active_limit(case),
         in_flight=depth(case) * case.budget,
         query_rows=row.verified_rows(drafts),
         eagle=row.eagle,
-        block_drop=drop,
+        block_drop=_drops(case),
         runner=row.runner,
         overlap=case.overlap,
     )
+
+
+def kept(case: Case) -> Facts:
+    """The same, without the numbers that the release does not keep."""
+    facts, choices = predict(case), case.choices
+    ahead = facts.prefill_lookahead if choices.modules_read_ahead else 0
+    return evolve(facts, prefill_lookahead=ahead, in_flight=facts.in_flight if choices.in_flight else 0)
 
 
 def reason(fact: str, case: Case) -> Breakdown | None:
@@ -248,16 +272,31 @@ def stuck(case: Case, charged: int) -> int:
     its 1 + K rows: a newcomer that does not fit is not cut, it is not admitted. Alone, a newcomer has one token left
     only after a hit or a load. `charged`: what is really charged.
     """
-    least = case.row.verified_rows(case.drafts) if _pads(case) else 1
-    room = case.budget - charged
+    least = case.row.verified_rows(case.drafts) if _pads(case) and case.choices.pads_alone else 1
+    room = case.budget - charged * (case.seqs if case.choices.charged_up_front else 1)
     if case.scheduled is not None:
         room = min(room, case.scheduled)
     return max(0, least - room)
 
 
 def _pads(case: Case) -> bool:
-    """Whether a newcomer can come with one token left, which is then padded (S21)."""
-    return case.row.pads and (case.caching or case.connector)
+    """Whether a newcomer can come with one token left, which is then padded (S21).
+
+    A hit that gives up its last block leaves more than one token; a load does not.
+    """
+    whole = case.caching and not (_drops(case) and not _hashes_ahead(case))
+    return case.choices.pads and case.row.pads and (whole or case.connector)
+
+
+def _drops(case: Case) -> bool:
+    """Whether the EAGLE block drop applies, unless hashes look ahead (D11)."""
+    return case.row.block_drop and not case.drop_disabled
+
+
+def _hashes_ahead(case: Case) -> bool:
+    """Whether a block's hash covers the tokens behind it, instead of the drop (D11)."""
+    allowed = case.caching and not case.connector and not case.hash_disabled
+    return case.choices.hash_lookahead and _drops(case) and allowed
 
 
 def cut_padding(case: Case, charged: int) -> int:
@@ -271,6 +310,13 @@ def cut_padding(case: Case, charged: int) -> int:
     return max(0, case.row.verified_rows(case.drafts) - case.threshold)
 
 
+def _most_requests(case: Case, facts: Facts) -> int:
+    """Requests of the largest batch, each with a token and what it is charged."""
+    if case.choices.charged_up_front:
+        return case.budget if facts.scheduled is None else facts.scheduled
+    return case.budget // (1 + facts.charged)
+
+
 def broken_laws(case: Case, facts: Facts) -> list[tuple[str, str]]:
     """Laws that accepted facts break, as (rule, sentence). They use the table's needs and the release's numbers."""
     row, drafts = case.row, case.drafts
@@ -281,7 +327,7 @@ def broken_laws(case: Case, facts: Facts) -> list[tuple[str, str]]:
         found.append(("D-L1", f"writes {row.furthest(drafts)} positions past the target's, {facts.lookahead} reserved"))
     if row.added_rows.of(drafts) > facts.charged:
         found.append(("B-L1", f"adds {row.added_rows.of(drafts)} rows a request, {facts.charged} charged"))
-    requests = min(case.seqs if facts.active is None else facts.active, case.budget // (1 + facts.charged))
+    requests = min(case.seqs if facts.active is None else facts.active, _most_requests(case, facts))
     if row.own_rows.of(drafts) * requests > case.budget:
         own = row.own_rows.of(drafts)
         found.append(("B-L1", f"a draft pass of {requests} requests x {own} rows exceeds {case.budget}"))

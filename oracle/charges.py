@@ -7,6 +7,7 @@ same for all of them, so that it shows which release broke it.
 from __future__ import annotations
 
 from attrs import field, frozen
+from packaging.version import Version
 
 from oracle.methods import K_LESS_1, NONE, ONE, Count, K, Method, method
 
@@ -69,8 +70,8 @@ class Charge:
         return _order(self.since) <= _order(release) and (self.until is None or _order(release) <= _order(self.until))
 
 
-def _order(release: str) -> tuple[int, ...]:
-    return tuple(map(int, release.partition("+")[0].split(".")))
+def _order(release: str) -> Version:
+    return Version(release.partition("+")[0])
 
 
 _NOTHING = Policy(charged=NONE)

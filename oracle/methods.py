@@ -246,37 +246,40 @@ _ROWS = (
 
 METHODS: dict[tuple[str, bool], Method] = {(row.name, row.parallel): row for row in _ROWS}
 
-#: what the release takes for `SpeculativeConfig.method`, beside the names of model families that it replaces with mtp
+#: what 0.33.0 takes for `SpeculativeConfig.method`, beside the names of model families that it replaces with mtp
+#: (each with its first release of those in the tables)
 WORDS = tuple(sorted({row.release_word for row in _ROWS} - {"none", "diffusion"}))
-MTP_FAMILIES = (
-    "bailing_hybrid_mtp",
-    "bailing_hybrid_v3_mtp",
-    "deepseek_mtp",
-    "dots3_note_mtp",
-    "ernie_mtp",
-    "exaone4_5_mtp",
-    "exaone_moe_mtp",
-    "gemma4_mtp",
-    "glm4_moe_mtp",
-    "glm4_moe_lite_mtp",
-    "glm5_next_mtp",
-    "glm_ocr_mtp",
-    "hy_v3_mtp",
-    "hy_v4_mtp",
-    "inkling_mtp",
-    "kimi_k3_mtp",
-    "longcat_flash_mtp",
-    "mimo_mtp",
-    "mimo_v2_mtp",
-    "minimax_m3_mtp",
-    "nemotron_h_mtp",
-    "pangu_ultra_moe_mtp",
-    "qwen3_5_mtp",
-    "qwen3_next_mtp",
-    "qwen4_exp_mtp",
-    "step3p5_mtp",
-    "step5_mtp",
-)
+MTP_FAMILIES = {
+    "bailing_hybrid_mtp": "0.25.1",
+    "bailing_hybrid_v3_mtp": "0.28.0",
+    "deepseek_mtp": "0.20.2",
+    "dots3_note_mtp": "0.28.0",
+    "ernie_mtp": "0.20.2",
+    "exaone4_5_mtp": "0.20.2",
+    "exaone_moe_mtp": "0.20.2",
+    "gemma4_mtp": "0.22.1",
+    "glm4_moe_mtp": "0.20.2",
+    "glm4_moe_lite_mtp": "0.20.2",
+    "glm5_next_mtp": "0.30.0",
+    "glm_ocr_mtp": "0.20.2",
+    "hy_v3_mtp": "0.20.2",
+    "hy_v4_mtp": "0.29.0",
+    "inkling_mtp": "0.26.0",
+    "kimi_k3_mtp": "0.27.1",
+    "longcat_flash_mtp": "0.20.2",
+    "mimo_mtp": "0.20.2",
+    "mimo_v2_mtp": "0.22.1",
+    "minimax_m3_mtp": "0.24.0",
+    "nemotron_h_mtp": "0.20.2",
+    "pangu_ultra_moe_mtp": "0.20.2",
+    "qwen3_5_mtp": "0.20.2",
+    "qwen3_next_mtp": "0.20.2",
+    "qwen4_exp_mtp": "0.29.0",
+    "step3p5_mtp": "0.20.2",
+    "step5_mtp": "0.33.0",
+}
+#: words that were taken up to a release
+PAST_WORDS = {"medusa": "0.32.0", "mlp_speculator": "0.32.0"}
 
 #: drafting in parallel is what these do: the release sets the flag itself
 ALWAYS_PARALLEL = ("dflash", "dspark", "dspark_fill_in")

@@ -18,7 +18,7 @@ NEWEST = "0.33.0"
 CONFIRMED = {
     "manager": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "caching": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
-    "rules": (NEWEST,),
+    "rules": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
     "scheduler": ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
@@ -99,6 +99,18 @@ class Choices:
     """The runner can cut drafts while it serves (W5)."""
     encoder_alone: bool = True
     """An engine that runs a multimodal encoder alone has no warmup (W3)."""
+    drop_option: bool = True
+    """The EAGLE block drop can be switched off (D11)."""
+    draft_counts: bool = True
+    """The number of drafts can follow the batch size (S24)."""
+    in_flight: bool = True
+    """The configuration says how many tokens may be in flight (S30)."""
+    pads: bool = True
+    """A newcomer with one token left is padded to 1 + K rows (S21)."""
+    diffusion_states: bool = True
+    """A Mamba layer of a diffusion model has a state for each token of the canvas (A41)."""
+    dflash_lookahead: bool = True
+    """DFlash has the K + 1 slots that it writes (D6)."""
     fill_in_lookahead: bool = True
     """DSpark that does not sample from its anchor has the K + 1 slots that it writes (D8)."""
     all_eagles_drop: bool = False
@@ -215,10 +227,23 @@ def specified(release: str, level: str) -> bool:
 
 
 def runs(release: str | None, level: str) -> bool:
-    """Whether a level can run a release: manager and warmup any, the others what they specify or a newer one."""
-    if release is None or level in ("manager", "warmup"):
+    """Whether a level can run a release: manager, rules and warmup any, the others what they specify or a newer one."""
+    if release is None or level in ("manager", "rules", "warmup"):
         return True
     return specified(release, level)
+
+
+def changed(older: str, newer: str) -> list[tuple[Rule | None, Rule]]:
+    """The rows of the table that are not the same in two releases: the older one's, the newer one's."""
+    before, after = in_force(older), in_force(newer)
+    return [(before.get(name), rule) for name, rule in after.items() if before.get(name) != rule]
+
+
+def rules_for(release: str | None) -> str:
+    """The release of the tables whose rules hold for one that runs: the newest one's where it is not known."""
+    if release is None or Version(release) == Version("0"):
+        return NEWEST
+    return release.partition("+")[0]
 
 
 def same_release(asked: str, installed: str | None) -> bool:

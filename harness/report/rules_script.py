@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import textwrap
 from typing import Any
@@ -66,11 +67,18 @@ def question_of(difference: RuleDifference) -> Question:
         return Question(functions=kept.text_of(aspect), got=f"got = {aspect}(config)", test=test)
     expected = difference.expected
     text = f'"{expected}"' if aspect == "runner" else expected
-    return Question(got=f"got = {_expression(aspect)}", test=_equals(text, expected))
+    return Question(functions=_asked(aspect), got=f"got = {_expression(aspect)}", test=_equals(text, expected))
 
 
 def _expression(fact: str) -> str:
-    return config.EXPRESSIONS[fact].replace("'", '"')
+    return config.expressions()[fact].replace("'", '"')
+
+
+def _asked(fact: str) -> str:
+    """The text of what the expression of a fact calls."""
+    called = (resumed.make_scheduler, kept.dispatcher_query_rows)
+    texts = [inspect.getsource(one) for one in called if one.__name__ in config.expressions()[fact]]
+    return "\n\n".join(texts)
 
 
 def _equals(value: str, said: str = "") -> tuple[str, str]:
@@ -85,12 +93,22 @@ def _law(difference: RuleDifference, case: Case) -> Question:
     """A law over the release's own numbers: positions reserved, rows charged, rows of a draft pass."""
     row = case.row
     if difference.rule == "D-L1":
-        return Question(got=f"got = {_expression('lookahead')}", test=_at_least(str(row.furthest(case.drafts))))
+        got = f"got = {_expression('lookahead')}"
+        return Question(functions=_asked("lookahead"), got=got, test=_at_least(str(row.furthest(case.drafts))))
     if "charged" in difference.observed:
         return Question(got=f"got = {_expression('charged')}", test=_at_least(str(row.added_rows.of(case.drafts))))
     own = row.own_rows.of(case.drafts)
-    got = f"requests = {_expression('active')} or {case.seqs}\ngot = requests * {own}  # rows of a full draft pass"
+    got = f"requests = {_requests(case)}\ngot = requests * {own}  # rows of a full draft pass"
     return Question(got=got, test=(f"at most {case.budget}", f"got <= {case.budget}"))
+
+
+def _requests(case: Case) -> str:
+    """The requests of the largest batch, each with a token, of the release's own numbers."""
+    if case.choices.own_pass_limited:
+        return f"{_expression('active')} or {case.seqs}"
+    if case.choices.charged_up_front:
+        return f"min({case.seqs}, {_expression('scheduled')})"
+    return f"min({case.seqs}, {case.budget} // (1 + {_expression('charged')}))"
 
 
 def _models(case: Case) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import tempfile
@@ -138,7 +139,7 @@ MODELS: dict[str, Models] = {
     "mtp_constant": Models(_LLAMA, _GEMMA_ASSISTANT),
     "dflash": Models(_QWEN, _DFLASH),
     "dspark": Models(_QWEN, _DSPARK),
-    "dspark_fill_in": Models(_QWEN, {**_DSPARK, "sample_from_anchor": False}),
+    "dspark_fill_in": Models(_QWEN, {**_DSPARK, "sample_from_anchor": False, "dspark_bonus_anchor": True}),
 }
 
 
@@ -155,6 +156,12 @@ def _folder(config: dict[str, Any]) -> str:
         path.mkdir()
         (path / "config.json").write_text(text, encoding="utf-8")
     return str(path)
+
+
+def taken(name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that this release's class of `vllm.config` takes."""
+    known = inspect.signature(getattr(import_config(), name)).parameters
+    return {argument: value for argument, value in wanted.items() if argument in known}
 
 
 def import_config() -> Any:
@@ -202,6 +209,7 @@ def speculative_arguments(case: Case, counts: tuple[tuple[int, int, int], ...] |
         "disable_eagle_block_drop": case.drop_disabled,
         "disable_lookahead_block_hashes": case.hash_disabled,
     }
+    wanted = taken("SpeculativeConfig", wanted)
     if counts is not None:
         wanted["num_speculative_tokens_per_batch_size"] = [tuple(entry) for entry in counts]
     if case.method == "custom_class":
@@ -213,7 +221,7 @@ def speculative_arguments(case: Case, counts: tuple[tuple[int, int, int], ...] |
 
 def scheduler_arguments(case: Case) -> dict[str, Any]:
     """The arguments of `SchedulerConfig`."""
-    return {
+    wanted = {
         "max_model_len": MAX_MODEL_LEN,
         "is_encoder_decoder": False,
         "max_num_batched_tokens": case.budget,
@@ -223,6 +231,7 @@ def scheduler_arguments(case: Case) -> dict[str, Any]:
         "long_prefill_token_threshold": case.threshold or 0,
         "async_scheduling": case.overlap,
     }
+    return taken("SchedulerConfig", wanted)
 
 
 def other_arguments(case: Case) -> dict[str, dict[str, Any]]:
@@ -253,20 +262,21 @@ def drafter(case: Case, counts: tuple[tuple[int, int, int], ...] | None) -> Any:
 def build(case: Case, counts: tuple[tuple[int, int, int], ...] | None = None) -> Any:
     """The real `VllmConfig` of a case. Raises what the constructors raise."""
     config = import_config()
-    of_method = {name: getattr(case, name) for name in ("method", "parallel", "drafts")}
+    of_method = {name: getattr(case, name) for name in ("method", "parallel", "drafts", "release")}
     switches = {name: getattr(case, name) for name in ("drop_disabled", "hash_disabled")}
     speculation = drafter(Case(**of_method, **switches), counts)
     others = {name: getattr(config, name)(**wanted) for name, wanted in other_arguments(case).items()}
-    return config.VllmConfig(
-        model_config=target_model(case.method),
-        scheduler_config=config.SchedulerConfig(**scheduler_arguments(case)),
-        cache_config=others["CacheConfig"],
-        parallel_config=config.ParallelConfig(),
-        device_config=config.DeviceConfig("cpu"),
-        speculative_config=speculation,
-        diffusion_config=others.get("DiffusionConfig"),
-        kv_transfer_config=others.get("KVTransferConfig"),
-    )
+    parts = {
+        "model_config": target_model(case.method),
+        "scheduler_config": config.SchedulerConfig(**scheduler_arguments(case)),
+        "cache_config": others["CacheConfig"],
+        "parallel_config": config.ParallelConfig(),
+        "device_config": config.DeviceConfig("cpu"),
+        "speculative_config": speculation,
+        "diffusion_config": others.get("DiffusionConfig"),
+        "kv_transfer_config": others.get("KVTransferConfig"),
+    }
+    return config.VllmConfig(**taken("VllmConfig", parts))
 
 
 #: a refusal of ours -> words of the release's message
@@ -275,17 +285,24 @@ _MESSAGES = {
     SEQS: "be greater than or equal to max_num_seqs",
     ACTIVE: "cannot be greater than max_num_seqs",
     OVERLAP: "Async scheduling is not supported",
-    BUDGET: "does not have enough slots",
+    BUDGET: "enough slots",
+}
+#: words of older releases for the same
+_OLDER = {
+    "does not allow any tokens to be scheduled": _MESSAGES[BUDGET],
+    "async scheduling is only supported": _MESSAGES[OVERLAP],
 }
 
 
 def refused(error: Exception) -> str:
     """Which refusal an error of the constructors is; what it says where it is none that we know."""
-    said = str(error)
+    said = " ".join(str(error).split())
+    for older, words in _OLDER.items():
+        said = said.replace(older, words)
     for why, words in _MESSAGES.items():
         if words in said:
             return why
-    return f"{type(error).__name__}: {said.splitlines()[0]}"
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 def facts(case: Case) -> Facts:
@@ -298,7 +315,7 @@ def facts(case: Case) -> Facts:
 
 
 #: each fact as an expression over the `VllmConfig`; `repro.py` of a difference holds it as it stands
-EXPRESSIONS = {
+_EXPRESSIONS = {
     "drafts": "config.num_speculative_tokens",
     "lookahead": "config.num_lookahead_tokens",
     "prefill_lookahead": "config.num_prefill_lookahead_tokens",
@@ -313,9 +330,60 @@ EXPRESSIONS = {
     "runner": "'V2' if config.use_v2_model_runner else 'V1'",
     "overlap": "bool(config.scheduler_config.async_scheduling)",
 }
-_COMPILED = {name: compile(text, name, "eval") for name, text in EXPRESSIONS.items()}
+#: the same where the configuration of an older release has no such property: who else keeps it, or nobody
+_ELSEWHERE = {
+    "lookahead": "make_scheduler(config).num_lookahead_tokens",
+    "prefill_lookahead": "getattr(make_scheduler(config), 'num_prefill_lookahead', 0)",
+    "hash_lookahead": "0",
+    "in_flight": "0",
+    "query_rows": "dispatcher_query_rows(config)",
+}
+_OF_SPECULATION = {"block_drop": "config.speculative_config is not None and config.speculative_config.use_eagle()"}
+_OF_SCHEDULING = {"active": "None"}
+
+
+def _property(fact: str) -> str:
+    """The property that the expression of a fact ends with."""
+    return _EXPRESSIONS[fact].rpartition(".")[2].partition("(")[0]
+
+
+@cache
+def expressions() -> dict[str, str]:
+    """Each fact as an expression that the release at hand can answer."""
+    config = import_config()
+    found = dict(_EXPRESSIONS)
+    for name, others in (
+        ("VllmConfig", _ELSEWHERE),
+        ("SpeculativeConfig", _OF_SPECULATION),
+        ("SchedulerConfig", _OF_SCHEDULING),
+    ):
+        owner = getattr(config, name)
+        known = {*dir(owner), *inspect.signature(owner).parameters}
+        found |= {fact: text for fact, text in others.items() if _property(fact) not in known}
+    return found
+
+
+@cache
+def _compiled() -> dict[str, Any]:
+    return {name: compile(text, name, "eval") for name, text in expressions().items()}
+
+
+#: a scheduler of each drafter, which alone decides what is asked of it (drafters are never freed: see `drafter`)
+_SCHEDULERS: dict[int, Any] = {}
+
+
+def _scheduler_of(config: Any) -> Any:
+    from harness.targets.resumed import make_scheduler
+
+    key = id(config.speculative_config)
+    if key not in _SCHEDULERS:
+        _SCHEDULERS[key] = make_scheduler(config)
+    return _SCHEDULERS[key]
 
 
 def facts_of(config: Any) -> Facts:
     """The same facts of a `VllmConfig` that is there already."""
-    return Facts(**{name: eval(code, {"config": config}) for name, code in _COMPILED.items()})
+    from harness.targets.kept import dispatcher_query_rows
+
+    names = {"config": config, "make_scheduler": _scheduler_of, "dispatcher_query_rows": dispatcher_query_rows}
+    return Facts(**{name: eval(code, names) for name, code in _compiled().items()})

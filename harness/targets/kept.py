@@ -62,11 +62,20 @@ def mamba_blocks(config: Any) -> int:
 def retained(config: Any) -> int:
     """Tokens that every windowed group keeps beyond its window (`get_global_kv_cache_groups`)."""
     import torch
-    from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups
     from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
     spec = SlidingWindowSpec(block_size=16, num_kv_heads=1, head_size=16, dtype=torch.float16, sliding_window=32)
-    groups = get_global_kv_cache_groups(config, [{"layer": spec}])
+    try:
+        from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups
+    except ImportError:  # up to 0.32.0 the sizing of a whole cache says it
+        from vllm.v1.attention.backends import utils
+        from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+
+        if hasattr(utils, "resolve_kv_cache_layout"):  # it asks for a layout that the engine chose
+            utils.resolve_kv_cache_layout(config, [["NHD"]])
+        groups = get_kv_cache_configs(config, [{"layer": spec}], [2**30])[0].kv_cache_groups
+    else:
+        groups = get_global_kv_cache_groups(config, [{"layer": spec}])
     groups = groups if isinstance(groups, list) else groups[0]
     return int(groups[0].kv_cache_spec.extra_retained_tokens)
 
@@ -83,10 +92,13 @@ def nixl_back_off(config: Any) -> int:
 
 def v2_drafter(config: Any) -> Any:
     """The V2 runner's drafter as the runner makes it, its buffers on the CPU."""
+    import inspect
+
     import torch
     from vllm.v1.worker.gpu.spec_decode import init_speculator
 
-    return init_speculator(config, torch.device("cpu"), None)
+    given = [config, torch.device("cpu"), None]  # the last one is new in 0.33.0
+    return init_speculator(*given[: len(inspect.signature(init_speculator).parameters)])
 
 
 def v2_own_rows(config: Any) -> int:
@@ -165,7 +177,9 @@ def dspark_index_width(config: Any) -> int:
 
 def mamba_blocks_replayed(config: Any) -> int:
     """Speculative blocks of a Mamba layer whose states are replayed from one checkpoint."""
-    config.cache_config.use_replayssm = True
+    for name in ("use_replayssm", "use_kda_recoverssm"):  # the second one up to 0.31.0
+        if hasattr(config.cache_config, name):
+            setattr(config.cache_config, name, True)
     return mamba_blocks(config)
 
 
@@ -198,7 +212,8 @@ def scheduler_prefill_lookahead(config: Any) -> int:
 
 def scheduler_block_drop(config: Any) -> int:
     """1 if the scheduler's manager drops the last block of a hit (`Scheduler.use_eagle_block_drop`)."""
-    return int(make_scheduler(config).use_eagle_block_drop)
+    scheduler = make_scheduler(config)
+    return int(getattr(scheduler, "use_eagle_block_drop", scheduler.use_eagle))
 
 
 def scheduler_running(config: Any) -> int:
@@ -208,7 +223,8 @@ def scheduler_running(config: Any) -> int:
 
 def scheduler_step_blocks(config: Any) -> int:
     """Blocks of 16 that an async load keeps free for a decode with drafts (`Scheduler._spec_decode_step_blocks`)."""
-    return int(make_scheduler(config)._spec_decode_step_blocks)
+    blocks = make_scheduler(config)._spec_decode_step_blocks
+    return int(blocks() if callable(blocks) else blocks)
 
 
 def scheduler_remaining_blocks(config: Any) -> int:
