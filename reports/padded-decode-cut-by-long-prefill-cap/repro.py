@@ -93,7 +93,8 @@ def make_request(scheduler: Any, name: str) -> Any:
     from vllm.v1.request import Request
 
     size = scheduler.cache_config.block_size
-    hasher = get_request_block_hasher(size, sha256, scheduler.vllm_config.num_hash_lookahead_tokens)
+    ahead = getattr(scheduler.vllm_config, "num_hash_lookahead_tokens", 0)
+    hasher = get_request_block_hasher(size, sha256, *([ahead] if ahead else []))
     return Request(
         request_id=name,
         prompt_token_ids=list(range(1, size + 2)),
@@ -105,10 +106,16 @@ def make_request(scheduler: Any, name: str) -> Any:
 
 
 def run_step(scheduler: Any) -> int:
-    """One step with its output; every request past its known tokens samples token 5. Answers: tokens scheduled."""
+    """One step with its output; every request past its known tokens samples token 5. Answers: tokens scheduled.
+
+    ValueError for a request with more drafts than its rows hold.
+    """
     from vllm.v1.outputs import ModelRunnerOutput
 
     planned = scheduler.schedule()
+    for name, drafts in planned.scheduled_spec_decode_tokens.items():
+        if planned.num_scheduled_tokens[name] < 1 + len(drafts):
+            raise ValueError("a padded decode was cut")
     names = list(planned.num_scheduled_tokens)
     done = [scheduler.requests[name].num_computed_tokens >= scheduler.requests[name].num_tokens for name in names]
     output = ModelRunnerOutput(
@@ -124,17 +131,21 @@ def run_step(scheduler: Any) -> int:
 
 
 def two_resumed(config: Any) -> str:
-    """What becomes of two requests whose prompts are cached but for one token: "both end", or what was raised."""
+    """What becomes of a request whose prompt is cached but for one token beside a decode: "both end", or what not.
+
+    The first one computes the prompt and ends; the third one comes one step behind the second.
+    """
     scheduler = make_scheduler(config)
     try:
-        for names in ("0", "12"):  # the first one computes the prompt
-            for name in names:
-                scheduler.add_request(make_request(scheduler, name))
-            for _ in range(100):
+        for name, steps in (("0", 100), ("1", 1), ("2", 100)):
+            scheduler.add_request(make_request(scheduler, name))
+            for _ in range(steps):
                 if scheduler.requests:
                     run_step(scheduler)
     except AssertionError:
         return "AssertionError out of schedule()"
+    except ValueError as error:
+        return str(error)
     return "both end" if not scheduler.requests else "they wait"
 
 
