@@ -103,12 +103,10 @@ def _law(difference: RuleDifference, case: Case) -> Question:
 
 
 def _requests(case: Case) -> str:
-    """The requests of the largest batch, each with a token, of the release's own numbers."""
-    if case.choices.own_pass_limited:
-        return f"{_expression('active')} or {case.seqs}"
-    if case.choices.charged_up_front:
-        return f"min({case.seqs}, {_expression('scheduled')})"
-    return f"min({case.seqs}, {case.budget} // (1 + {_expression('charged')}))"
+    """The requests of the largest batch, each with a token and its charge, of the release's own numbers."""
+    limit = f'getattr(config.scheduler_config, "max_num_active_seqs", None) or {case.seqs}'
+    each = f"{case.budget} // (1 + {_expression('charged')})"
+    return f"min({limit}, {_expression('scheduled')}, {each})"
 
 
 def _models(case: Case) -> list[tuple[str, str]]:
