@@ -15,9 +15,9 @@ from attrs import asdict, define, evolve, field, frozen
 from harness.rules_grid import ALL_DRAFTS, cases, count_cases, kept_cases
 from harness.rules_places import KEPT
 from harness.rules_reach import meet, minima_of
-from oracle.budget import REFUSAL_RULES, Case, DraftCounts, Facts, broken_laws, kept, predict, reason
-from oracle.released import words_of
+from oracle.budget import REFUSAL_RULES, Case, DraftCounts, Facts, broken_laws, predict, reason, said
 from oracle.methods import draft_counts
+from oracle.released import words_of
 from oracle.releases import NEWEST, choices_of, rules_for
 from oracle.trace import Difference
 
@@ -222,7 +222,7 @@ def compare(
 
 
 def _compare_facts(case: Case, release: Release, reach: Counter[str], step: int) -> list[RuleDifference]:
-    expected, observed = kept(case), release.facts(case)
+    expected, observed = said(case), release.facts(case)
     meet(case, expected, reach)
     return [*differences(case, expected, observed, step), *law_differences(case, observed, step)]
 

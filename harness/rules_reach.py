@@ -7,8 +7,8 @@ from collections import Counter
 from harness.rules_grid import ALL_DRAFTS, MANY, methods_at
 from harness.rules_places import KEPT, own_rows
 from oracle.budget import ACTIVE, REFUSALS, Case, Facts
-from oracle.released import rows_of
 from oracle.methods import METHODS, TARGET_PASS
+from oracle.released import rows_of
 from oracle.releases import NEWEST, choices_of
 
 #: crossings of the grid and how often a run must meet each

@@ -224,7 +224,7 @@ def predict(case: Case, release: str | None = None) -> Facts:
     )
 
 
-def kept(case: Case) -> Facts:
+def said(case: Case) -> Facts:
     """The same, without the numbers that the release does not keep."""
     facts, choices = predict(case), case.choices
     ahead = facts.prefill_lookahead if choices.modules_read_ahead else 0

@@ -17,7 +17,6 @@ from oracle.errors import SettingError
 from oracle.methods import METHODS, MTP_FAMILIES, ONE, PAST_WORDS, WORDS, K, Method, method
 from oracle.releases import NEWEST, choices_of
 
-
 #: methods with the charge of another one: it is the same drafter
 _CHARGED_AS = {"eagle": "eagle3", "mtp": "eagle3", "mtp_modules": "eagle3"}
 #: methods that came later than the tables -> the first release that has them
@@ -33,7 +32,9 @@ def method_of(name: str, parallel: bool = False, release: str = NEWEST) -> Metho
     row = method(name, parallel)
     choices = choices_of(release)
     changes: dict[str, Any] = {}
-    charge = charge_of(_CHARGED_AS.get(row.name, row.name) if row.parallel else row.name, release, parallel=row.parallel)
+    charge = charge_of(
+        _CHARGED_AS.get(row.name, row.name) if row.parallel else row.name, release, parallel=row.parallel
+    )
     if charge is not None:
         changes["charged"] = charge.policy.charged
     if row.name == "dspark_fill_in" and not choices.fill_in_lookahead:

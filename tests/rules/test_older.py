@@ -9,10 +9,10 @@ from harness.rules_grid import cases, methods_at
 from harness.rules_level import Release
 from harness.rules_places import KEPT
 from harness.rules_reach import minima_of
-from oracle.budget import BUDGET, OVERLAP, Case, Facts, broken_laws, cut_padding, predict, stuck
+from oracle.budget import BUDGET, OVERLAP, Case, Facts, broken_laws, cut_padding, predict, said, stuck
 from oracle.errors import SettingError
-from oracle.method_rows import row_of, rows_of, words_of
 from oracle.methods import METHODS, draft_counts
+from oracle.released import row_of, rows_of, words_of
 from oracle.releases import CONFIRMED, NEWEST, choices_of
 
 SOME = (1, 2, 3, 8)
@@ -40,7 +40,7 @@ def _table(release, rules=None):
 
     def facts(case):
         try:
-            return predict(Case(**{**_fields(case), "release": release}))
+            return said(Case(**{**_fields(case), "release": release}))
         except SettingError:
             return Facts(refused="no such method")
 
