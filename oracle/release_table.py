@@ -697,6 +697,17 @@ _WARMUP: tuple[Rule, ...] = (
 
 #: prefix caching: names, lookups, copies
 _CACHING: tuple[Rule, ...] = (
+    Rule(
+        "retention default",
+        "none: every whole block, unless the environment says",
+        "0.23.0",
+        "0.29.0",
+        "P28",
+        "in code",
+    ),
+    Rule("retention default", "0: only where a replay can resume", "0.30.0", None, "P28", "in code"),
+    Rule("partial hits", "none", "0.20.2", "0.25.1", "P36", "in code"),
+    Rule("partial hits", "end inside a block, which the reader gets a copy of", "0.26.0", None, "P36", "in code"),
     Rule("bound of a lookup", "the tokens but one", "0.26.0", "0.32.0", "P16", "in code", ("bounded_lookup", False)),
     Rule(
         "bound of a lookup",

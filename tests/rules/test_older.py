@@ -13,7 +13,7 @@ from oracle.budget import BUDGET, OVERLAP, Case, Facts, broken_laws, cut_padding
 from oracle.errors import SettingError
 from oracle.methods import METHODS, draft_counts
 from oracle.released import row_of, rows_of, words_of
-from oracle.releases import CONFIRMED, NEWEST, choices_of
+from oracle.releases import CONFIRMED, NEWEST, changed, choices_of
 
 SOME = (1, 2, 3, 8)
 OLDER = ("0.22.1", "0.23.0", "0.24.0", "0.25.1", *CONFIRMED["rules"][:-1])
@@ -150,6 +150,38 @@ def test_neighbours_are_told_apart_where_the_table_says_so(older, newer):
     shown = {found.rule for found in result.found.values() if found.aspect != "law"}
 
     assert shown == FACTS_CHANGED.get(newer, set())
+
+
+def test_the_diff_of_two_releases_names_what_moved_between_them():
+    """Lookahead, charged slots, budget model, warmup's reservation, free queue, Mamba modes, checkpoints, retention."""
+    names = {rule.name for _, rule in changed("0.27.1", NEWEST)}
+
+    assert {
+        "lookahead of dspark, fill-in",
+        "where lookahead is kept",
+        "charged slots of dflash",
+        "max_num_scheduled_tokens unset",
+        "budget refused",
+        "requests of a draft pass",
+        "warmup blocks",
+        "freed block, caching off",
+        "Mamba mode all",
+        "align mode checkpoint",
+        "retention default",
+    } <= names
+
+
+def test_what_moved_before_is_in_the_table():
+    """The admission rule, the basis of removal and partial hits are those of 0.26.0 since."""
+    names = {rule.name for _, rule in changed("0.22.1", "0.26.0")}
+
+    assert {
+        "lookahead at admission",
+        "lookahead of dflash",
+        "removal",
+        "partial hits",
+        "whole-sequence gate",
+    } - names == {"whole-sequence gate"}
 
 
 def test_a_method_that_came_later_is_no_case():
