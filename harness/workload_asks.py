@@ -13,7 +13,7 @@ from attrs import evolve, fields
 from harness.cached_compare import show_hit
 from harness.compare import observations
 from harness.workload_outcome import Differences, Over
-from harness.workload_suspects import UNSHARDED, cut_by, reserved_by
+from harness.workload_suspects import PLACE, UNSHARDED, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.lookup import SUSPECTS
@@ -39,6 +39,7 @@ from oracle.workload import (
     Situation,
     State,
     Transfers,
+    Update,
 )
 
 #: which rule decides a part of an ask
@@ -112,6 +113,11 @@ class Predicted:
         if expected != delivered:
             self.other("delivered", "S12", "other", str(expected), str(delivered))
 
+    def updated(self, operation: Update, arrival: int) -> None:
+        """A session got input."""
+        self.scheduler.update(operation, arrival)
+        self.exhausted()
+
     def aborted(self, name: int) -> None:
         """A client went away."""
         self.scheduler.abort(name)
@@ -129,7 +135,11 @@ class Predicted:
         expected = self.scheduler.situation(self.allocator.pool.free, everything)
         if expected != seen:
             name, ours, theirs = _first(expected, seen)
-            self.other("state", "S11", name, ours, theirs)
+            moved = sorted(expected.holding) == sorted(seen.holding) and sorted(expected.waiting) == sorted(
+                seen.waiting
+            )
+            tags = self._placed(*seen.holding, *seen.waiting) if moved and name.endswith("list") else ()
+            self.other("state", "S11", name, ours, theirs, tags)
 
     def other(
         self,
@@ -193,9 +203,17 @@ class Predicted:
                 shown = "nothing" if asked is None else _show(asked)
                 why = str(self.scheduler.reason(call)) if attribute.name == "new" else ""
                 tags = self._cut(asked)
+                if attribute.name == "request":
+                    tags += self._placed(ours, theirs)
                 if attribute.name == "reserved_blocks":
                     tags = reserved_by(self.scheduler, self.allocator, ours - theirs)
                 self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, tags, why)
+
+    def _placed(self, *names: int) -> tuple[str, ...]:
+        """S26: a session that goes on has a later arrival, but keeps its place in a queue that is a heap."""
+        requests = self.scheduler.requests
+        sessions = any(name in requests and requests[name].session for name in names)
+        return (PLACE,) if self.scheduler.by_priority and sessions else ()
 
     def _looked(self, request: Request) -> tuple[int, int]:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""

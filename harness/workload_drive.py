@@ -13,6 +13,7 @@ from attrs import define
 
 from harness.workload_loads import Load, UnderWay
 from harness.workload_outcome import MakeScheduler
+from oracle.client import Client
 from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.workload import (
@@ -30,6 +31,7 @@ from oracle.workload import (
     Step,
     Submit,
     Transfers,
+    Update,
     check_workload,
 )
 
@@ -39,10 +41,10 @@ FIRST_TOKEN, TOKENS = 2, 100
 #: step show most of it
 STATES_EVERY, EVERYTHING_EVERY = 3, 9
 
-SUBMIT, ABORT, RESET, PAUSE = "submit", "abort", "reset", "pause"
+SUBMIT, UPDATE, ABORT, RESET, PAUSE = "submit", "update", "abort", "reset", "pause"
 SCHEDULE, OUTPUT, SITUATION = "schedule", "output", "situation"
 #: methods that have the manager do something
-MOVING = frozenset({ABORT, RESET, SCHEDULE, OUTPUT})
+MOVING = frozenset({UPDATE, ABORT, RESET, SCHEDULE, OUTPUT})
 #: the end of a workload, not of the scheduler: told who never finishes; the answer is the situation that is left
 END = "end"
 
@@ -60,15 +62,6 @@ class Note:
     answer: Any
     events: list[Event]
     error: Exception | None = None
-
-
-@define(slots=True)
-class Client:
-    """Who waits for tokens: what was asked for, and how many have been delivered."""
-
-    prompt: int
-    limit: int
-    out: int = 0
 
 
 class _Raised(Exception):  # noqa: N818  # the end of a workload, no error of ours
@@ -93,6 +86,7 @@ class Drive:
         self.flights: list[tuple[Planned, dict[int, bool], dict[int, Load]]] = []
         self.transfers = UnderWay(setting)
         self.index = -1
+        self.arrivals = 0
         self.serial = 0
         self.paused = UNPAUSED
         #: notes that nobody has taken yet
@@ -124,7 +118,9 @@ class Drive:
             yield operation
         if self.live and self.paused != UNPAUSED:
             yield Pause()
-        left = 64 + 4 * sum(client.prompt + client.limit for client in self.live.values())
+        for name in [name for name, client in self.live.items() if client.session and not client.told]:
+            yield Update(request=name)
+        left = 64 + 4 * sum(client.most() for client in self.live.values())
         transfers = self.transfers
         while (self.live or self.flights or transfers.loading or transfers.sending) and left:
             left -= 1
@@ -138,13 +134,18 @@ class Drive:
         elif isinstance(operation, Submit):
             if operation.request not in self.clients:
                 self._submit(operation)
+        elif isinstance(operation, Update):
+            client = self.live.get(operation.request)
+            if client is not None and client.takes(operation, self.setting.max_model_len):
+                self._update(operation, client)
         elif isinstance(operation, Abort):
             if operation.request in self.live:
                 self._call(ABORT, self.target.abort, operation.request)
                 del self.live[operation.request]
                 self._situation()
         elif isinstance(operation, Reset):
-            if operation.running and self.setting.kv_connector:
+            sessions = any(client.session for client in self.live.values())
+            if operation.running and (self.setting.kv_connector or sessions):
                 return  # the release refuses it while anybody else holds blocks
             self._call(RESET, self.target.reset, operation.running)
             self._situation()
@@ -157,11 +158,19 @@ class Drive:
         if self.prefixes is not None:
             content = self.contents[operation.request] = self.prefixes.begin(operation.forks)
             self.prefixes.grow(content, operation.prompt)
-        client = Client(operation.prompt, operation.max_tokens)
+        client = Client(operation.prompt, operation.max_tokens, session=operation.session)
+        self.arrivals += 1
         self.clients[operation.request] = self.live[operation.request] = client
         if operation.grammar:
             self.grammars.add(operation.request)
-        self._call(SUBMIT, self.target.submit, operation, len(self.clients), content)
+        self._call(SUBMIT, self.target.submit, operation, self.arrivals, content)
+
+    def _update(self, operation: Update, client: Client) -> None:
+        self.arrivals += 1
+        self._call(UPDATE, self.target.update, operation, self.arrivals, None)
+        if client.update(operation):
+            del self.live[operation.request]
+        self._situation()
 
     def _step(self, operation: Step) -> None:
         planned = self._call(SCHEDULE, self.target.schedule)
@@ -184,7 +193,7 @@ class Drive:
             client = self.live.get(name)
             if client is not None:
                 client.out += len(tokens)
-                if reason:
+                if reason and client.over(reason):
                     del self.live[name]
 
     def _returned(self, operation: Step, planned: Planned, samples: dict[int, bool]) -> dict[int, list[int]]:

@@ -18,6 +18,9 @@ from oracle.scheduler_laws import follows
 from oracle.trace import GRANTED, Call, Rows
 from oracle.workload import FREE, Event, Planned, SchedulerSetting
 
+#: a session that was answered before
+SESSION = frozenset({"session"})
+
 
 class WorkloadMemory:
     """The physical cache of one workload."""
@@ -73,8 +76,9 @@ class WorkloadMemory:
             if request is None:
                 request = self.requests[name] = Request(name, call.prompt, call.tokens, content=call.content)
             loaded = self.loads.pop(name, None) is not None
-            request.calls = 1 if name in begun and not loaded else request.calls + 1
-            request.tokens = call.tokens
+            goes_on = loaded or (call.computed > 0 and not call.local and not call.external)
+            request.calls = 1 if name in begun and not goes_on else request.calls + 1
+            request.tokens, request.prompt = call.tokens, call.prompt
             step = Step(request, tokens, drafts.get(name, 0), False, index, False, call.external, False, row)
             if name in begun and call.in_flight:
                 call.in_flight, kept = 0, call.in_flight
@@ -142,6 +146,17 @@ class WorkloadMemory:
             for step in batch.steps:
                 if step.request is request:
                     step.request = nobody
+
+    def answered(self, name: int, kept: int) -> None:
+        """A session goes on without the token that was sampled last; what is in flight runs on for nobody."""
+        if any(step.request.id == name for batch in self.flights for step in batch.steps):
+            self._parted(name)
+        request = self.requests.get(name)
+        contents = None if request is None else self.memory.known.get(request)
+        if contents is not None:
+            del contents.truth[kept:]
+            contents.tags |= SESSION
+            self.memory.rewound(contents, self.rows.get(name, ()), kept)
 
     def preempted(self, name: int, drop: bool) -> None:
         """Blocks are gone. drop: what is in flight is not delivered, and the request may run again at once."""

@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 from harness.workload_suspects import (
     UNSHARDED,
     alone_by,
+    sessions_by,
     stuck_again_by,
     stuck_by,
     stuck_held_by,
@@ -21,7 +22,7 @@ from harness.workload_suspects import (
 from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
-from oracle.scheduler_laws import AGAIN, ALONE, HELD
+from oracle.scheduler_laws import AGAIN, ALONE, HELD, SESSION, SESSIONS
 from oracle.trace import Difference, Rows
 from oracle.workload import (
     SCHEDULER_ASPECTS,
@@ -32,6 +33,7 @@ from oracle.workload import (
     SchedulerSetting,
     SchedulerTarget,
     SchedulerTrace,
+    Update,
 )
 
 #: the folder of this package: its frames tell nothing of an error
@@ -88,6 +90,9 @@ class WorkloadOutcome:
     failed: dict[int, tuple[int, int]] = field(factory=dict)
     """Of each step the load that failed with it: the request and the first column that is not there."""
 
+    updates: dict[int, Update] = field(factory=dict)
+    """What sessions were given, by operation; those of the end too."""
+
 
 class Over(Exception):  # noqa: N818  # the end of a trace, no error
     """The trace cannot go on: the scheduler raised, or went another way than the prediction."""
@@ -99,7 +104,7 @@ class Differences:
     def __init__(self, setting: SchedulerSetting, options: WorkloadOptions, outcome: WorkloadOutcome) -> None:
         self.setting, self.options, self.outcome = setting, options, outcome
         self.index = -1
-        self.behind = self.blamed = False
+        self.behind = self.blamed = self.sessions = False
         self.seen: set[str] = set()
 
     def raised(self, error: Exception) -> Difference:
@@ -139,9 +144,15 @@ class Differences:
     def law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
         """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
         if violation.law in ("progress", "drain"):
-            causes = {ALONE: alone_by, AGAIN: stuck_again_by, HELD: stuck_held_by}
-            cause = causes.get(violation.what, stuck_by)(self.setting) or unfreed_by(self.setting)
-            cause = cause or alone_by(self.setting)
+            causes = {
+                ALONE: alone_by,
+                AGAIN: stuck_again_by,
+                HELD: stuck_held_by,
+                SESSIONS: sessions_by,
+                SESSION: sessions_by,
+            }
+            cause = causes.get(violation.what, stuck_by)(self.setting, self.sessions) or unfreed_by(self.setting)
+            cause = cause or alone_by(self.setting, self.sessions)
             tags = (cause,) if cause else ()
         if violation.law == "W1" and violation.what.startswith("drafter"):
             tags += unreserved_by(self.setting)

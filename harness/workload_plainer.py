@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from oracle.groups import CrossAttention
-from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit
+from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 #: what a step says of requests, each with a count
 PAIRS = ("accepted", "stops", "drafts", "loaded", "valid")
@@ -21,6 +21,7 @@ ELSEWHERE: dict[str, Any] = {
     "keeps": False,
     "encoder": 0,
     "grammar": 0,
+    "session": False,
 }
 
 
@@ -30,6 +31,8 @@ def said(operation: SchedulerOperation) -> int:
         more = sum(bool(getattr(operation, name) != value) for name, value in ELSEWHERE.items())
         numbers = operation.prompt + operation.max_tokens + operation.priority + operation.remote
         return numbers + operation.unknown + more
+    if isinstance(operation, Update):
+        return operation.prompt + operation.max_tokens
     if isinstance(operation, Step):
         pairs: list[tuple[int, int]] = [pair for name in PAIRS for pair in getattr(operation, name)]
         return (
@@ -42,7 +45,7 @@ def said(operation: SchedulerOperation) -> int:
 
 def rename(operation: SchedulerOperation, names: dict[int, int]) -> SchedulerOperation:
     """The same operation with other names of requests."""
-    if isinstance(operation, Submit | Abort):
+    if isinstance(operation, Submit | Update | Abort):
         return evolve(operation, request=names.get(operation.request, operation.request))
     if isinstance(operation, Step):
         pairs: dict[str, Any] = {

@@ -53,6 +53,9 @@ MINIMA: dict[str, int] = {
     "encoder input": 20,
     "encoder budget full": 2,
     "structured output": 20,
+    "session updated": 15,
+    "session waits": 8,
+    "session goes on": 8,
     "DCP": 50,
     "async load": 50,
     "sync load": 20,
@@ -69,7 +72,11 @@ MINIMA: dict[str, int] = {
 
 #: what a run that decides about a release meets: a run of so many steps or more
 GATE_STEPS = 100_000
-GATE_MINIMA = {"speculation x preemption x caching": 1000, "speculation x hybrid x preemption": 1000}
+GATE_MINIMA = {
+    "speculation x preemption x caching": 1000,
+    "speculation x hybrid x preemption": 1000,
+    "session goes on in flight": 20,
+}
 
 
 #: crossings that take prefix caching

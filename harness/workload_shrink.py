@@ -29,7 +29,7 @@ from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Group
 from oracle.trace import Difference
-from oracle.workload import Abort, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
+from oracle.workload import Abort, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit, Update
 
 #: workloads tried before the shrinker gives up
 MAX_TRIES = 4000
@@ -183,7 +183,7 @@ class WorkloadShrinker:
             name = submit.request
             kept: list[SchedulerOperation] = []
             for operation in self.best.operations:
-                if isinstance(operation, Submit | Abort) and operation.request == name:
+                if isinstance(operation, Submit | Update | Abort) and operation.request == name:
                     continue
                 kept.append(without(operation, name) if isinstance(operation, Step) else operation)
             if not self._with(kept):
@@ -229,6 +229,9 @@ class WorkloadShrinker:
             if isinstance(operation, Step):
                 for less in plainer(operation):
                     self._replace(index, less)
+            elif isinstance(operation, Update):
+                for name in ("max_tokens", "prompt"):
+                    self._lower_said(index, name)
             elif isinstance(operation, Submit):
                 for name, value in ELSEWHERE.items():
                     if getattr(operation, name) != value:
@@ -245,8 +248,8 @@ class WorkloadShrinker:
             changes: dict[str, Any] = {name: number}
             if name == "prompt":
                 operation = self.best.operations[index]
-                assert isinstance(operation, Submit)
-                changes["remote"] = min(operation.remote, number)
+                if isinstance(operation, Submit):
+                    changes["remote"] = min(operation.remote, number)
             return self._replace(index, evolve(self.best.operations[index], **changes))
 
         for least in (0, 1, 2):

@@ -15,10 +15,12 @@ from oracle.workload import SchedulerSetting
 
 #: columns counted without the DCP ranks that they are spread over
 UNSHARDED = "without the DCP factor"
+#: why nobody runs where sessions hold blocks; a continued session's place under priority
+SESSIONS_HOLD, PLACE = "sessions hold blocks", "place of a continued session"
 
 
-def stuck_by(setting: SchedulerSetting) -> str:
-    """The trap that a setting has for progress; empty without one.
+def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
+    """The trap that a setting has for progress; empty without one. sessions: some request is one.
 
     S1, S4 against S22: the largest part of a request, and more known tokens than that must be left for the drafter's
     modules. S41 against S22: the same, where a chunk must stop at the next Mamba block. S9 and S41 against S1: a prompt
@@ -32,7 +34,7 @@ def stuck_by(setting: SchedulerSetting) -> str:
         return "largest part below the lookahead"
     if not setting.enable_chunked_prefill and room < setting.max_model_len - 1:
         return "prompt beside draft slots"
-    begins_late = setting.enable_caching or setting.kv_connector
+    begins_late = setting.enable_caching or setting.kv_connector or sessions
     if begins_late and setting.num_speculative_tokens and room < 1 + setting.num_speculative_tokens:
         return "padding beyond the room"
     largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
@@ -49,16 +51,16 @@ def stuck_by(setting: SchedulerSetting) -> str:
     return ""
 
 
-def stuck_again_by(setting: SchedulerSetting) -> str:
+def stuck_again_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     """S44: a load that failed as a whole is still one of those reserved for when it is tried again."""
     if setting.num_blocks - 1 < 2 * (blocks_for_one(setting) + reserve_of_a_load(setting)):
         return "retry reserves for itself"
-    return stuck_by(setting)
+    return stuck_by(setting, sessions)
 
 
-def stuck_held_by(setting: SchedulerSetting) -> str:
+def stuck_held_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     """S8, S44: who has loaded waits behind a candidate that is refused, or all who have lack a block for drafts."""
-    return stuck_by(setting) or "waits with blocks"
+    return stuck_by(setting, sessions) or "waits with blocks"
 
 
 def unfreed_by(setting: SchedulerSetting) -> str:
@@ -66,7 +68,12 @@ def unfreed_by(setting: SchedulerSetting) -> str:
     return "preempted in vain" if setting.defers_frees and not setting.choices.spares_unfreed else ""
 
 
-def alone_by(setting: SchedulerSetting) -> str:
+def sessions_by(setting: SchedulerSetting, sessions: bool) -> str:
+    """Sessions that wait to go on hold the blocks that each other needs, and nobody takes them away."""
+    return stuck_by(setting, sessions) or SESSIONS_HOLD
+
+
+def alone_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     """What start-up sizing leaves out, where a pool of just that size does not hold one request alone; or empty.
 
     A step in flight keeps its Mamba states and checkpoints beside the next one's; releases that count the most that a
@@ -80,6 +87,8 @@ def alone_by(setting: SchedulerSetting) -> str:
     in_flight = aligned if setting.in_flight_depth > 1 else 0
     if setting.choices.counts_cap and setting.fine_hits and spare < in_flight + len(states):
         return "counts what a call can take"
+    if sessions and spare < sum(1 + group.speculative_blocks for group in states):
+        return SESSIONS_HOLD  # a row that goes on begins with more states than a new one
     ahead = setting.facts.lookahead
     if spare < sum(ceil_div(ahead, group.block_size) for group in setting.groups if group.recycles):
         return "lookahead past the cap"

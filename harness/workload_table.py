@@ -6,7 +6,7 @@ from harness.compare import show_row
 from harness.workload_outcome import Entry, WorkloadOutcome
 from oracle.breakdown import Breakdown
 from oracle.trace import GRANTED
-from oracle.workload import FREE, POP, START, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
+from oracle.workload import FREE, POP, START, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit, Update
 
 HEAD = ("step", "operation", "request", "tokens", "drafts", "asked", "blocks", "left", "free", "then")
 
@@ -18,10 +18,15 @@ def describe(operation: SchedulerOperation) -> str:
         if operation.remote:
             rest += f", {operation.remote} to load {operation.load}"
         rest += f", encoder {operation.encoder}" if operation.encoder else ""
+        rest += ", a session" if operation.session else ""
         rest += f", grammar after {operation.grammar} looks" if operation.grammar else ""
         words = ((operation.unknown, f"after {operation.unknown} looks"), (operation.again, "again"))
         rest += "".join([f", {word}" for there, word in (*words, (operation.keeps, "keeps")) if there])
         return f"submit {operation.request}: prompt {operation.prompt}, max {operation.max_tokens}{rest}"
+    if isinstance(operation, Update):
+        if not operation.prompt:
+            return f"end of the input of {operation.request}"
+        return f"update {operation.request}: prompt {operation.prompt}, max {operation.max_tokens}"
     if isinstance(operation, Step):
         said = [
             f"{name} " + ", ".join(f"{request}:{count}" for request, count in getattr(operation, name))

@@ -23,6 +23,7 @@ from harness.workload_drive import (
     SCHEDULE,
     SITUATION,
     SUBMIT,
+    UPDATE,
     Drive,
     Note,
 )
@@ -30,7 +31,7 @@ from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
 from harness.workload_reach import count_failure, count_output, count_step, count_transfers
 from oracle.memory import Violation
-from oracle.scheduler_laws import SchedulerLaws
+from oracle.scheduler_laws import Known, SchedulerLaws
 from oracle.trace import Difference
 from oracle.workload import ENDED, STOP, Planned, SchedulerTrace, of_release
 
@@ -93,6 +94,7 @@ class Judge:
         self.flying = 0
         self.judges = {
             SUBMIT: self._submitted,
+            UPDATE: self._updated,
             ABORT: self._aborted,
             RESET: self._reset,
             PAUSE: self._paused,
@@ -118,8 +120,22 @@ class Judge:
     def _submitted(self, note: Note) -> None:
         operation, arrival, content = note.arguments
         self.reach["structured output"] += operation.grammar > 0
+        self.differences.sessions |= operation.session
         self.laws.submitted(operation, arrival)
         self.prediction.scheduler.submit(operation, arrival, content)
+
+    def _updated(self, note: Note) -> None:
+        """A session gets input; where it waited and this is the end, it is gone."""
+        operation, arrival, _ = note.arguments
+        known = self.laws.live[operation.request]
+        self.outcome.updates[note.index] = operation
+        self.reach["session updated"] += operation.prompt > 0
+        self.laws.returned(note.events)
+        if self.laws.updated(operation, arrival):
+            self.laws.left(known.id)
+            self._forget(known.id)
+        if self.options.predict:
+            self.prediction.updated(operation, arrival)
 
     def _paused(self, note: Note) -> None:
         [state] = note.arguments
@@ -234,5 +250,16 @@ class Judge:
         if self.options.predict:
             self.prediction.returned(returned, STOP, proposed, transfers, delivered)
         for name, _, reason in delivered:
-            if reason:
+            if reason and name not in self.laws.live:
                 self._forget(name)
+            elif reason:
+                self._answered(self.laws.live[name])
+
+    def _answered(self, known: Known) -> None:
+        """A session has been answered and goes on, or waits."""
+        flying = any(known.id in dict(one.tokens) for one in self.flights)
+        self.reach["session goes on in flight"] += flying
+        self.reach["session waits"] += known.waits
+        self.reach["session goes on"] += not known.waits
+        if self.memory is not None:
+            self.memory.answered(known.id, known.kept)

@@ -285,6 +285,16 @@ class Memory:
                     self._page(row[column], group)[0] = contents.truth[external - 1]
                     contents.states[group] = row[column]
 
+    def rewound(self, contents: Contents, rows: Rows, tokens: int) -> None:
+        """The request goes on after `tokens` of them; the worker finds the state after these, if some block has it."""
+        for group, row in enumerate(rows):
+            if isinstance(self.setting.groups[group], Mamba) and tokens:
+                pages = self.pages[group]
+                last = contents.truth[tokens - 1]
+                states = [block for block in row if block and pages.get(block, [GARBAGE])[0] == last]
+                if states:
+                    contents.states[group] = states[-1]
+
     def brought(self, request: Request, external: int, rows: Rows) -> None:
         """A load that is part of a step, which does not run itself."""
         self._load(self.known[request], external, rows)

@@ -171,7 +171,8 @@ class Scheduler(Loads):
             return
         aside: list[Request] = []
         holding: list[Request] = []
-        while step.open() and len(self.running) < self.active:
+        seats = self.active - self.seats_of_sessions()
+        while step.open() and len(self.running) < seats:
             queue = self._next_queue()
             if not queue:
                 break

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from attrs import define
+from attrs import define, field
 
+from oracle.client import Client
 from oracle.groups import ceil_div
 from oracle.memory import Violation
 from oracle.trace import GRANTED, REFUSED, Row, Rows
@@ -32,6 +33,7 @@ from oracle.workload import (
     Situation,
     Submit,
     Transfers,
+    Update,
 )
 
 #: events that move blocks
@@ -43,19 +45,22 @@ ALONE = "preempts itself alone"
 AGAIN = "nobody runs after a failed load"
 #: ... while blocks are held by who waits, in a release where they may wait behind others
 HELD = "nobody runs, blocks are held"
+#: what is told of nobody running where sessions hold blocks that others need
+SESSIONS = "nobody runs beside sessions that hold blocks"
+#: ... or the only one needs more, and nobody but itself holds any
+SESSION = "a session does not go on beside its own blocks"
 
 
-@define(eq=False, slots=True)
-class Known:
+@define(eq=False, slots=True, kw_only=True)
+class Known(Client):
     """What is known of one request from outside. held: blocks of its row."""
 
     id: int
-    prompt: int
-    limit: int
     priority: int
     arrival: int
-    out: int = 0
     held: int = 0
+    arrivals: list[int] = field(factory=list)
+    """Those of the pieces that are not taken yet."""
 
 
 class SchedulerLaws:
@@ -87,12 +92,17 @@ class SchedulerLaws:
         self.again: set[int] = set()
         #: those that the output under way ends
         self.ending: set[int] = set()
+        #: whether there were sessions; those that ran and wait for input
+        self.sessions = False
+        self.seated: set[int] = set()
         self.kept: dict[int, Known] = {}
         self.parked: list[set[int]] = []
         self.sizes = [(g.attention, g.tokens_per_column(setting.dcp_size)) for g in setting.groups]
         self.patience = 3
         self.encoded = 0
         self.idle = 0
+        #: somebody was refused in this step
+        self.refused = False
         #: nobody will ever move again
         self.stuck = False
         self.paused = UNPAUSED
@@ -106,8 +116,24 @@ class SchedulerLaws:
         """A request arrives."""
         self.patience = max(self.patience, 3 + operation.unknown + operation.grammar)
         self.live[operation.request] = Known(
-            operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival
+            id=operation.request,
+            prompt=operation.prompt,
+            limit=operation.max_tokens,
+            priority=operation.priority,
+            arrival=arrival,
+            session=operation.session,
         )
+        self.sessions |= operation.session
+
+    def updated(self, operation: Update, arrival: int) -> bool:
+        """A session gets a piece of input; whether it ends by it."""
+        known = self.live[operation.request]
+        if known.waits:
+            known.arrival = arrival
+            self.seated.discard(known.id)
+        else:
+            known.arrivals.append(arrival)
+        return known.update(operation)
 
     # ------------------------------------------------------------------------------------------- the manager
 
@@ -245,6 +271,7 @@ class SchedulerLaws:
         victims: list[int] = []
         asker = -1
         self.encoded = 0
+        self.refused = False
         events = [event for event in events if event.what in (ASK, FREE, POP)]
         ends = frozenset(chain.from_iterable(planned.copies)) if planned.copies else NO_BLOCKS
         for number, event in enumerate(events):
@@ -256,6 +283,7 @@ class SchedulerLaws:
                     if self.failed or self.again:
                         self.failed.discard(call.request)
                         self.again.discard(call.request)
+                self.refused |= event.seen is not None and event.seen.outcome == REFUSED
                 needed = self.lookahead if call.new else 0  # S43: a load beside the steps computes nothing
                 if call.lookahead != needed:
                     sign = "more" if call.lookahead > needed else "less"
@@ -307,8 +335,11 @@ class SchedulerLaws:
         rows = total + self.charged * scheduled
         if rows > self.rows:
             self.broken("budget", "rows", f"{total} tokens and {rows - total} draft slots in {self.rows} rows")
-        if len(self.running) > self.active:
-            self.broken("seats", "running", f"{len(self.running)} requests run, {self.active} may")
+        if len(self.running) + len(self.seated) > self.active:
+            shown = (
+                f"{len(self.running)} requests run, {len(self.seated)} sessions wait in their seats, {self.active} may"
+            )
+            self.broken("seats", "running", shown)
         if self.encoded > self.encoder_budget:
             self.broken("budget", "encoder", f"{self.encoded} encoder tokens in {self.encoder_budget}")
         if scheduled > self.active or len({name for name, _ in planned.tokens}) < scheduled:
@@ -344,13 +375,18 @@ class SchedulerLaws:
     def _progress(self, planned: Planned, flying: int) -> None:
         """If some request could run alone in the idle engine, there is no sequence of empty steps."""
         moves = bool(planned.tokens or flying or self.loading or self.kept)  # blocks that move elsewhere come back
-        stands = not moves and self.live and self.paused == UNPAUSED
+        # what comes next for a session that waits, or its end, may free blocks
+        outside = self.sessions and any(known.waits for known in self.live.values())
+        stands = not moves and not outside and self.live and self.paused == UNPAUSED
         self.idle = self.idle + 1 if stands else 0
         if self.idle == self.patience:
             self.stuck = True
             waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
             held = not self.setting.choices.holders_first and any(known.held for known in self.live.values())
             what = AGAIN if self.again.intersection(self.live) else HELD if held else "nobody runs"
+            holders = sum([known.session and known.held > 0 for known in self.live.values()])
+            if self.refused and holders:
+                what = SESSIONS if holders > 1 else SESSION
             self.broken("progress", what, f"nothing is in flight, nobody is scheduled: requests {waits} wait")
 
     # --------------------------------------------------------------------------------------------- outputs
@@ -371,12 +407,25 @@ class SchedulerLaws:
         self.ending = {name for name, tokens in ended if tokens}
         self.returned(events)
         self.ending = set()
-        for name, _ in ended:
-            self.left(name)
+        for name, _, reason in delivered:
+            known = self.live.get(name)
+            if reason and (known is None or known.over(reason)):
+                self.left(name)
+            elif reason and known is not None:
+                self._goes_on(known)
+
+    def _goes_on(self, known: Known) -> None:
+        """A session has been answered: it does not run until it is admitted again."""
+        if known.arrivals and not known.waits:
+            known.arrival = known.arrivals.pop(0)
+        if known.waits and known in self.running:
+            self.seated.add(known.id)
+        self.preempted(known.id)
 
     def left(self, name: int) -> None:
         """A request has ended: nothing of it is held any more."""
         known = self.live.pop(name, None)
+        self.seated.discard(name)
         if known is None:
             self.broken("finished", "twice", f"request {name} ends a second time")
             return

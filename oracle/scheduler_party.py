@@ -32,6 +32,7 @@ from oracle.workload import (
     Situation,
     Submit,
     Transfers,
+    Update,
 )
 
 
@@ -108,6 +109,10 @@ class OracleScheduler:
 
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
         self.scheduler.submit(operation, arrival, content)
+
+    def update(self, operation: Update, arrival: int, content: Content | None) -> None:
+        self.events = []
+        self.scheduler.update(operation, arrival)
 
     def schedule(self) -> Planned:
         self.events = []

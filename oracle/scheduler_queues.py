@@ -62,6 +62,7 @@ class Queues:
         self.preempted: list[int] = []
         self.finished: list[int] = []
         self.paused = UNPAUSED
+        self.sessions = False
 
     def _give(self, request: Request) -> None:
         """Its blocks come back."""
@@ -130,6 +131,7 @@ class Queues:
         flight = self.flights.pop(0)
         delivered: list[Delivered] = []
         ended: list[Request] = []
+        going_on: list[Request] = []
         for name, new in flight.tokens:
             request = self.requests.get(name)
             if request is None:
@@ -156,10 +158,14 @@ class Queues:
             if name in refused and request.grammar:
                 reason = ERROR
             delivered.append((name, tuple(kept), reason))
-            if reason:
+            if reason and self._goes_on(request, reason):
+                going_on.append(request)
+            elif reason:
                 ended.append(request)
                 self._end(request)
-        self._leave(ended)
+        self._leave([*ended, *going_on])
+        for request in going_on:
+            self._park(request)
         return delivered
 
     def _names(self, request: Request) -> bool:
@@ -192,6 +198,12 @@ class Queues:
         return tokens, ""
 
     def _end(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def _goes_on(self, request: Request, reason: str) -> bool:
+        raise NotImplementedError
+
+    def _park(self, request: Request) -> None:
         raise NotImplementedError
 
     def _leave(self, ended: list[Request]) -> None:

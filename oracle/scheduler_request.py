@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, field
 
 from oracle.content import Content
-from oracle.workload import WAITING, State
+from oracle.workload import WAITING, State, Update
 
 
 @define(eq=False, slots=True)
@@ -36,6 +36,9 @@ class Request:
     """Tokens of its encoder's input, which its first call carries."""
     grammar: int = 0
     """Looks until its grammar is compiled, and one more; 0: none."""
+    session: bool = False
+    pieces: list[tuple[Update, int]] = field(factory=list)
+    """Pieces of a session's input that wait for its answer to end, with their arrivals."""
     last: int = 0
     """Number of the last step that it was scheduled in, where steps are numbered (S49)."""
 

@@ -12,14 +12,15 @@ from typing import Any, Protocol
 
 from oracle.groups import Mamba, ceil_div
 from oracle.remote import FarSide
-from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import InFlight, Request
+from oracle.scheduler_sessions import Sessions
 from oracle.trace import Call, Rows
 from oracle.workload import (
     COMPILING,
     ERROR,
     LOADING,
     NOTHING_MOVED,
+    PAUSED_SESSION,
     PREEMPTED,
     RECOMPUTE,
     WAITING,
@@ -48,7 +49,7 @@ class Blocks(Protocol):
     def ended(self, request: int, computed: int, kept: bool) -> None: ...
 
 
-class Loads(Queues):
+class Loads(Sessions):
     """Queues with a connector. `blocks` is asked where the setting has one."""
 
     def __init__(self, setting: SchedulerSetting, *calls: Callable[..., Any], blocks: Blocks | None = None) -> None:
@@ -165,6 +166,8 @@ class Loads(Queues):
 
     def _ready(self, request: Request) -> bool:
         """S45: whether a load under way has ended, or a grammar is compiled; then it is an ordinary candidate."""
+        if request.status == PAUSED_SESSION:
+            return False
         if request.status == COMPILING:
             if request.grammar > 1:
                 request.grammar -= 1

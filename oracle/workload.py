@@ -18,6 +18,7 @@ from oracle.errors import SettingError
 from oracle.groups import MOST, Mamba, at_least, one_of
 from oracle.laws import blocks_for_one
 from oracle.methods import draft_counts
+from oracle.releases import NEWEST
 from oracle.setting import Setting
 from oracle.trace import Call, Difference, Observation, Rows
 
@@ -224,6 +225,7 @@ class Submit:
     failed load. keeps: the blocks are kept after the end until they are sent.
     encoder: tokens of the encoder's input; with a cross-attention group.
     grammar: structured output, whose grammar is compiled after so many looks less 1; 0: free text.
+    session: input comes in pieces, of which this is the first; see `Update`.
     """
 
     request: int
@@ -238,6 +240,19 @@ class Submit:
     keeps: bool = False
     encoder: int = 0
     grammar: int = 0
+    session: bool = False
+
+
+@frozen(kw_only=True)
+class Update:
+    """The next piece of a session's input: `prompt` tokens, answered by at most `max_tokens`. No tokens: its end.
+
+    Void where the session has ended, or where its tokens may not fit into max_model_len.
+    """
+
+    request: int
+    prompt: int = 0
+    max_tokens: int = 1
 
 
 @frozen(kw_only=True)
@@ -283,8 +298,8 @@ class Pause:
     state: str = field(default=UNPAUSED, validator=one_of(UNPAUSED, PAUSED_NEW, PAUSED_ALL))
 
 
-SchedulerOperation = Submit | Step | Abort | Reset | Pause
-SCHEDULER_OPERATIONS: tuple[type, ...] = (Submit, Step, Abort, Reset, Pause)
+SchedulerOperation = Submit | Update | Step | Abort | Reset | Pause
+SCHEDULER_OPERATIONS: tuple[type, ...] = (Submit, Update, Step, Abort, Reset, Pause)
 
 
 @frozen(kw_only=True)
@@ -317,7 +332,11 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
         for name in ("unknown", "grammar"):
             if not 0 <= getattr(operation, name) <= MOST:
                 raise SettingError(f"{name} must be 0 to {MOST} looks, got {getattr(operation, name)}")
-    if isinstance(operation, Submit | Abort) and operation.request < 0:
+        if operation.session:
+            _check_session(setting)
+    if isinstance(operation, Update):
+        _check_update(setting, operation)
+    if isinstance(operation, Submit | Update | Abort) and operation.request < 0:
         raise SettingError(f"request must be at least 0, got {operation.request}")
     if isinstance(operation, Step):
         for name in ("accepted", "stops", "drafts", "loaded", "valid"):
@@ -326,10 +345,28 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
                     raise SettingError(f"{name} must be pairs of numbers of at least 0, got {list(pair)}")
 
 
+def _check_session(setting: SchedulerSetting) -> None:
+    """Where sessions are specified."""
+    for name in ("enable_caching", "kv_connector", "max_encoder_len"):
+        if getattr(setting, name):
+            raise SettingError(f"this version has no sessions beside {name}, got {getattr(setting, name)}")
+    if setting.release != NEWEST:
+        raise SettingError(f"this version has sessions by the rules of {NEWEST}, got {setting.release}")
+
+
+def _check_update(setting: SchedulerSetting, operation: Update) -> None:
+    if not 0 <= operation.prompt < setting.max_model_len:
+        raise SettingError(f"prompt must be 0 to {setting.max_model_len - 1}, got {operation.prompt}")
+    if not 0 < operation.max_tokens <= MOST:
+        raise SettingError(f"max_tokens must be 1 to {MOST}, got {operation.max_tokens}")
+
+
 # ------------------------------------------------------------------------------------------- what is observed
 
 #: the states of a request, as the tables name them
 WAITING, RUNNING, PREEMPTED, LOADING, COMPILING = "waiting", "running", "preempted", "loading", "compiling"
+#: a session that waits for input
+PAUSED_SESSION = "paused session"
 #: why a request ended
 STOPPED, LENGTH, ERROR = "stop", "length", "error"
 
@@ -461,6 +498,8 @@ class SchedulerTarget(Protocol):
     events: list[Event]
 
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None: ...
+
+    def update(self, operation: Update, arrival: int, content: Content | None) -> None: ...
 
     def schedule(self) -> Planned: ...
 

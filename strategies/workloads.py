@@ -42,6 +42,7 @@ from oracle.workload import (
     SchedulerTrace,
     Step,
     Submit,
+    Update,
 )
 from strategies import traces
 from strategies.settings import Reader, may_shard, within
@@ -66,7 +67,7 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching", "connector", "dcp", "encoder", "grammar",
+    "caching", "connector", "dcp", "encoder", "grammar", "session",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(
@@ -213,7 +214,11 @@ def _instead(key: tuple[str, bool], choices: Choices, both: bool) -> tuple[str, 
 
 def _without(drawn: Drawn, choices: Choices, release: str) -> None:
     """What a release does not have, or what is not specified for it, is not drawn."""
-    absent = {"caching": not specified(release, "caching"), "active": not choices.active_option}
+    absent = {
+        "session": release != NEWEST,
+        "caching": not specified(release, "caching"),
+        "active": not choices.active_option,
+    }
     drawn.on -= {name for name, lacks in absent.items() if lacks}
 
 
@@ -326,6 +331,9 @@ class Operations:
         self.drafts = setting.num_speculative_tokens
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)
+        self.sessions = "session" in drawn and not (
+            setting.enable_caching or setting.kv_connector or setting.max_encoder_len
+        )
 
     def all(self) -> tuple[SchedulerOperation, ...]:
         """Every one of them."""
@@ -338,6 +346,8 @@ class Operations:
         choice = self.reader.byte()
         if choice < 56 or (self.count < 3 and choice < 128):
             return self._submit()
+        if self.sessions and choice >= 176 and choice & 3:
+            return self._update(choice)
         if self.events and choice >= 244:
             return self._event(choice)
         return self._step(choice)
@@ -379,7 +389,17 @@ class Operations:
             grammar=(0, 1, 1, 3)[self.reader.byte() & 3] if "grammar" in self.drawn else 0,
             encoder=1 + self.reader.byte() % self.setting.max_encoder_len if self.setting.max_encoder_len else 0,
         )
+        if self.sessions and value % 3:
+            most = 1 + value % 5 if value & 64 else min(most, self.longest // 2)
+            return evolve(plain, session=True, prompt=1 + prompt % (self.longest // 3 + 1), max_tokens=most)
         return self._connected(plain) if self.setting.kv_connector else plain
+
+    def _update(self, choice: int) -> Update:
+        """A piece of input for one of the last few requests, seldom its end."""
+        value = self.reader.byte()
+        name = max(0, self.count - 1 - choice // 4 % 4)
+        prompt = value % (2 + self.longest // 4) if value < 224 else 0
+        return Update(request=name, prompt=min(prompt, self.longest), max_tokens=1 + value // 8 % 7)
 
     def _connected(self, plain: Submit) -> Submit:
         """What the far side has of it: most often all of the prompt, or up to a border; how it is loaded."""

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attrs import fields
+from attrs import NOTHING, fields
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
@@ -18,7 +18,17 @@ from harness.workload_outcome import WorkloadOutcome
 from oracle.budget import Case
 from oracle.groups import Mamba
 from oracle.trace import Difference
-from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit
+from oracle.workload import (
+    UNPAUSED,
+    Pause,
+    Reset,
+    SchedulerOperation,
+    SchedulerSetting,
+    SchedulerTrace,
+    Step,
+    Submit,
+    Update,
+)
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -58,6 +68,7 @@ def script(
         contents={name: content.tokens for name, content in sorted(outcome.contents.items())},
         block_size=_block_size(setting),
         wrong=_last(outcome, steps),
+        sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
         grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
         bypassed=bool(setting.num_speculative_tokens) and setting.method in BYPASSED,
         states=any(isinstance(group, Mamba) for group in setting.groups),
@@ -105,9 +116,12 @@ def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: in
     left = steps
     for index, operation in enumerate(trace.operations[: last + 1]):
         left -= isinstance(operation, Step)
-        if not (isinstance(operation, Reset) and operation.running and trace.setting.kv_connector):
+        void = isinstance(operation, Update) and index not in outcome.updates
+        if not void and not (isinstance(operation, Reset) and operation.running and trace.setting.kv_connector):
             calls.append(_call(operation, outcome.failed.get(index)))
     calls += ["pause()"] if left and calls and _paused(trace) else []
+    ends = [piece for index, piece in outcome.updates.items() if index >= len(trace.operations)]
+    calls += [_call(piece, None) for piece in ends] if left else []
     calls += ["step(rest=True)" if trace.setting.kv_connector else "step()"] * left
     lines = []
     for call, equal in groupby(calls):
@@ -128,7 +142,7 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None) -> str:
         said = [
             f"{one.name}={getattr(operation, one.name)!r}"
             for one in fields(type(operation))
-            if one.name != "forks" and (one.name == "prompt" or getattr(operation, one.name) != one.default)
+            if one.name != "forks" and (one.default is NOTHING or getattr(operation, one.name) != one.default)
         ]
         return f"{type(operation).__name__.lower()}({', '.join(said)})"
     said = [f"{name}={dict(getattr(operation, name))}" for name in _COUNTS if getattr(operation, name)]

@@ -23,6 +23,7 @@ from oracle.workload import (
     LOOK,
     NAME,
     NOTHING_MOVED,
+    PAUSED_SESSION,
     POP,
     PREEMPTED,
     RUNNING,
@@ -36,6 +37,7 @@ from oracle.workload import (
     State,
     Submit,
     Transfers,
+    Update,
 )
 
 BLOCK_ID = attrgetter("block_id")
@@ -88,6 +90,7 @@ class Scheduler:
         status = vllm.status
         self.words = {status.WAITING: WAITING, status.RUNNING: RUNNING, status.PREEMPTED: PREEMPTED}
         self.words[status.WAITING_FOR_REMOTE_KVS] = LOADING
+        self.words[status.WAITING_FOR_STREAMING_REQ] = PAUSED_SESSION
         self.words[status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR] = COMPILING
 
     def _encoder(self, setting: SchedulerSetting) -> None:
@@ -232,11 +235,25 @@ class Scheduler:
             priority=operation.priority,
             block_hasher=self.hasher,
             mm_features=features(operation),
+            resumable=operation.session,
         )
         if operation.grammar:
             request.structured_output_request = Compiling(operation.request, operation.grammar, self.grammars)
             request.status = modules().status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.scheduler.add_request(request)
+
+    def update(self, operation: Update, arrival: int, content: Content | None) -> None:
+        """The next piece of a session's input, or its end: a request of the same name."""
+        self.events = []
+        piece = modules().request(
+            str(operation.request),
+            [TOKEN] * max(1, operation.prompt),
+            sampling(operation.max_tokens),
+            None,
+            arrival_time=float(arrival),
+            resumable=operation.prompt > 0,
+        )
+        self.scheduler.add_request(piece)
 
     def schedule(self) -> Planned:
         self.events = []

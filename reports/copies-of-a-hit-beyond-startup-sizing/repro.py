@@ -111,7 +111,7 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0, **far):
+def submit(request, prompt, max_tokens=1, priority=0, ):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])

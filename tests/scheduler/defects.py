@@ -340,6 +340,37 @@ DEFECTS = (
         "if not struct_output_req or struct_output_req.grammar is None:\n                pass",
         "S8",
     ),
+    Defect(
+        "a session that waits has no seat",
+        "num_running = len(self.running) + self.num_waiting_for_streaming_input",
+        "num_running = len(self.running)",
+        "S8",
+    ),
+    Defect(
+        "the last token of an answer is kept",
+        "keep_end = session.num_tokens - 1",
+        "keep_end = session.num_tokens",
+        "S12",
+    ),
+    Defect(
+        "what is in flight of an answered session is delivered",
+        "request.drop_stale_output = True\n        request.num_stale_output_tokens",
+        "request.num_stale_output_tokens",
+        "S33",
+    ),
+    Defect(
+        "drafts survive an answer",
+        "request.num_computed_tokens = safe_frontier\n        request.spec_token_ids = []",
+        "request.num_computed_tokens = safe_frontier",
+        "S20",
+    ),
+    Defect(
+        "the blocks of an answered session come back",
+        "request.status = RequestStatus.WAITING_FOR_STREAMING_REQ\n            self.num",
+        "request.status = RequestStatus.WAITING_FOR_STREAMING_REQ\n"
+        "            self.kv_cache_manager.free(request)\n            self.num",
+        "S7",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 
