@@ -40,6 +40,8 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
     if room < setting.align_size <= largest:
         return "block beside draft slots"
+    if setting.choices.chunks_loose and setting.align_size > min(room, setting.long_prefill_token_threshold or room):
+        return "block beyond a chunk"
     if setting.align_size > 0 and facts.prefill_lookahead > 1:
         return "block border in the lookahead"
     if setting.enable_caching and setting.fine_hits:

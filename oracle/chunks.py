@@ -22,6 +22,7 @@ class Chunks:
     multiples of hash_size. checkpoints: the chunk that ends a prefill also saves an inner state, at a multiple of
     `alignment` from its start. junctions: whether a chunk stops at one exactly. to_the_end: the last boundary of all
     tokens is kept even where none is behind it. tail_drops: the prompt's last boundary inside a block loses a unit too.
+    loose: behind the last border that is kept a chunk ends anywhere.
     """
 
     size: int
@@ -36,6 +37,7 @@ class Chunks:
     unit: int = 0
     to_the_end: bool = False
     tail_drops: bool = True
+    loose: bool = False
 
     def end(self, start: int, end: int, prompt: int, tokens: int, junction: int = 0) -> int:
         """Where a chunk that begins at `start` and could go to `end` ends; `start` if it cannot be cut well."""
@@ -45,13 +47,16 @@ class Chunks:
         size = self.size
         saved_inside = self._saved_inside(start, end, last)
         keep = 0 if saved_inside else self._kept(tokens, size)
-        if end < last:
+        if self.loose:
+            end = end // size * size if end < keep else end
+        elif end < last:
             aligned = end // size * size
             if aligned > start or size <= self.most:
                 end = aligned
         stops = [keep]
-        if start % size and not saved_inside:
-            stops.append((start // size + 1) * size)
+        border = (start // size + 1) * size
+        if start % size and not saved_inside and not (self.loose and border > keep):
+            stops.append(border)
         if self.inner and not saved_inside:
             tail = self._kept(prompt, self.hash_size)
             if self.use_eagle and not self.tail_drops:

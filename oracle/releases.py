@@ -21,7 +21,7 @@ CONFIRMED = {
     "rules": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": (NEWEST,),
-    "scheduler": ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
+    "scheduler": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
 }
 
 
@@ -147,6 +147,14 @@ class Choices:
     """A chunk ends at the last border of a sequence, though no token may be behind it (S41)."""
     chunk_tail_drops: bool = True
     """With the drop a chunk ends one unit before a prompt's last boundary inside a block (S41)."""
+    chunks_loose: bool = False
+    """Chunks are aligned up to the last border that is kept, not up to the end of the prefill (S41)."""
+    tells_stale: bool = True
+    """Outputs in flight of a preempted request are known as stale; else their placeholders stay with it (S33)."""
+    drops_for_delivery: bool = True
+    """What a producer has in flight for a request is dropped at its preemption (S33, S50)."""
+    resets_drafts: bool = True
+    """A reset while drafts are in flight drops one step's output, not as many as it had placeholders (S33)."""
     tail_unchecked: bool = False
     """A chunk ends at a prompt's last hash block wherever that is smaller, though no hit may end in a block (S41)."""
     pause_spares_holders: bool = True
@@ -198,6 +206,7 @@ OF_TRACES = frozenset(
         "load_failures_whole",
         "ngram_overlaps",
         "constant_models",
+        "resets_drafts",
     }
 )
 

@@ -56,6 +56,7 @@ class Scheduler(Loads):
             inner = setting.hash_size < setting.scheduler_block_size
             self.chunks = evolve(self.chunks, inner=inner, hash_size=setting.hash_size)
         self.chunks = evolve(self.chunks, to_the_end=choices.chunks_to_the_end, tail_drops=choices.chunk_tail_drops)
+        self.chunks = evolve(self.chunks, loose=choices.chunks_loose)
         #: what the chunk rule saw in this step of each request: computed tokens, most tokens
         self.cuts: dict[int, tuple[Request, int, int]] = {}
         self.step, self.cap = NextStep(self), 0

@@ -72,6 +72,8 @@ class Queues:
         """S7, S33: blocks back, nothing computed, in front of the queue; what is in flight has become stale."""
         self._give(request)
         request.drop = drop or (request.drop and request.stale > 0)
+        if not self.choices.tells_stale:
+            request.left = 0 if drop else request.ph
         request.status, request.comp, request.spec, request.ph = PREEMPTED, 0, 0, 0
         request.stale = request.fl
         request.preemptions += 1
@@ -150,7 +152,9 @@ class Queues:
             rejected = flight.drafts.get(name, 0) - (len(tokens) - 1) if flight.drafts.get(name) else 0
             names = self.caching and not stale and request.status == RUNNING and self._names(request)
             kept, reason = self._append(request, tokens, stop)
-            if not stale:
+            if stale:
+                request.left = max(0, request.left - rejected - len(tokens))
+            else:
                 self._settle(request, rejected, len(tokens), len(kept))
             if names:
                 sure = request.comp - (request.fl if self.choices.named_after_drafts else request.ph)
@@ -219,6 +223,7 @@ class Queues:
         """A request arrives."""
         request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
         request.content, request.encoder, request.grammar = content, operation.encoder, operation.grammar
+        request.counts_left = not self.choices.tells_stale
         if request.grammar:
             request.status = COMPILING
             self.deferred.add(request)

@@ -39,6 +39,10 @@ class Request:
     session: bool = False
     pieces: list[tuple[Update, int]] = field(factory=list)
     """Pieces of a session's input that wait for its answer to end, with their arrivals."""
+    left: int = 0
+    """Placeholders that a release without stale outputs keeps at a preemption, until they are back (S33)."""
+    counts_left: bool = False
+    """Whether its release shows those instead of stale tokens."""
     last: int = 0
     """Number of the last step that it was scheduled in, where steps are numbered (S49)."""
 
@@ -59,9 +63,9 @@ class Request:
             self.status,
             self.comp,
             self.n,
-            self.ph,
+            self.ph + self.left,
             self.fl,
-            self.stale,
+            0 if self.counts_left else self.stale,
             self.spec,
             self.preemptions,
             self.chunk,

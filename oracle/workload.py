@@ -163,7 +163,7 @@ class SchedulerSetting(Setting):
     @property
     def drops_preempted(self) -> bool:
         """Whether a preemption drops the outputs in flight: a producer must hand over the K/V of what it delivers."""
-        return self.kv_connector and self.kv_role != KV_CONSUMER
+        return self.kv_connector and self.kv_role != KV_CONSUMER and self.choices.drops_for_delivery
 
     @property
     def encoder_budget(self) -> int:

@@ -323,6 +323,8 @@ class Operations:
 
     def __init__(self, reader: Reader, setting: SchedulerSetting, drawn: Drawn, choices: Choices) -> None:
         self.reader, self.setting, self.drawn = reader, setting, drawn
+        overlaps = setting.in_flight_depth > 1 and setting.num_speculative_tokens > 0
+        self.may_reset = choices.resets_drafts or not overlaps
         self.may_fail = setting.fails_by_block or choices.load_failures_whole
         self.count = 0
         self.longest = setting.max_model_len - 1
@@ -425,7 +427,7 @@ class Operations:
         if name == "abort":
             return Abort(request=value % max(1, self.count))
         if name == "reset":
-            return Reset(running=bool(value & 3))
+            return Reset(running=bool(value & 3) and self.may_reset)
         return Pause(state=(UNPAUSED, PAUSED_NEW, PAUSED_ALL)[value % 3])
 
     def _step(self, choice: int) -> Step:

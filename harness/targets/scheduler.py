@@ -353,7 +353,7 @@ class Scheduler:
             len(request._all_token_ids),
             request.num_output_placeholders,
             request.num_in_flight_tokens,
-            request.num_stale_output_tokens,
+            getattr(request, "num_stale_output_tokens", 0),
             len(request.spec_token_ids),
             request.num_preemptions,
             request.is_prefill_chunk,
