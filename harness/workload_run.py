@@ -89,6 +89,8 @@ def minima_of(release: str | None, steps: int = 0) -> dict[str, int]:
     chosen = release or NEWEST
     choices, caching = choices_of(chosen), specified(chosen, "caching")
     lacking = {"drafts skipped"} if not choices.skips_drafts else set()
+    if not choices.sessions:
+        lacking |= {name for name in minima if name.startswith("session")}
     if not caching:
         lacking |= {*_CACHED, "load behind a hit"}
     return {name: least for name, least in minima.items() if name not in lacking}

@@ -362,6 +362,10 @@ _SCHEDULING: tuple[Rule, ...] = (
         "in code",
         ("named_after_drafts", True),
     ),
+    Rule("a session that goes on", "keeps what is computed", "0.20.2", "0.32.0", "S12", "in code", ("sessions", False)),
+    Rule(
+        "a session that goes on", "keeps all but its last token", "0.33.0", None, "S12", "in code", ("sessions", True)
+    ),
     Rule("max_num_active_seqs", "no such option", "0.20.2", "0.30.0", "S8", "in code", ("active_option", False)),
     Rule("max_num_active_seqs", "an option", "0.31.0", None, "S8", "in code", ("active_option", True)),
     Rule(

@@ -141,6 +141,8 @@ class Choices:
     """A candidate that is left with no token is set aside, else the admission pass ends (S8)."""
     named_after_drafts: bool = True
     """With drafts too an output gives names, up to what is not in flight (S40)."""
+    sessions: bool = True
+    """A session that goes on keeps all but its last token; the forms before are not specified, workloads have none."""
     active_option: bool = True
     """Fewer requests can be let run than there are seats (S8)."""
     chunks_to_the_end: bool = False
@@ -202,6 +204,7 @@ OF_TRACES = frozenset(
         "adaptive_verification",
         "encoder_alone",
         "active_option",
+        "sessions",
         "adaptive_threshold",
         "load_failures_whole",
         "ngram_overlaps",

@@ -215,7 +215,7 @@ def _instead(key: tuple[str, bool], choices: Choices, both: bool) -> tuple[str, 
 def _without(drawn: Drawn, choices: Choices, release: str) -> None:
     """What a release does not have, or what is not specified for it, is not drawn."""
     absent = {
-        "session": release != NEWEST,
+        "session": not choices.sessions,
         "caching": not specified(release, "caching"),
         "active": not choices.active_option,
     }
