@@ -12,6 +12,7 @@ import click
 
 from harness import __version__, findings, record_commands, tracefile, warmup_commands, workload_commands
 from harness.campaign.commands import campaign_command
+from harness.campaign.corpus_commands import corpus_group
 from harness.console import console
 from harness.errors import EXIT_HARNESS, EXIT_INCONCLUSIVE, EXIT_WRONG_USE
 from harness.forks import in_a_fork, replay_in_a_fork, shrink_isolated
@@ -165,6 +166,7 @@ def shrink_command(trace: Path, target: str | None, aspects: frozenset[str], out
 
 cli.add_command(bisect_command)
 cli.add_command(campaign_command)
+cli.add_command(corpus_group)
 cli.add_command(gate_command)
 cli.add_command(releases_group)
 cli.add_command(run_command)

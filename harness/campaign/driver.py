@@ -73,7 +73,7 @@ class Campaign:
     def run(self) -> None:
         """Until the shards are done, the time is up, or Ctrl-C."""
         self.known = {index for key in self.store.names(SHARD) if (index := self.plan.index(key)) is not None}
-        self.todo.extend(("canary", part) for part in self.of)
+        self.todo.extend(("canary", part) for part in self.of if part not in self.caught)
         self.started = time.monotonic()
         try:
             self._merge()

@@ -1,7 +1,7 @@
 """How a corpus is made: traces for every crossing, traces for every mutant that a score killed, the fewest of both.
 
 For the crossings traces are drawn as a run draws them, until each is met; for a mutant the levels hunt as the score's
-do, and what they find is made minimal. Then every trace is tried on every mutant, and a cover is chosen. Only traces on
+do, where no trace so far kills it, and what they find is made minimal. Then a cover is chosen. Only traces on
 which the clean release agrees in everything are taken, so that an entry that differs says something of what it is run
 on.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from attrs import define, evolve, field
@@ -26,7 +26,7 @@ from harness.shrink import shrink
 from harness.targets import mutated
 from harness.targets.compat import installed_release
 from harness.trace_run import run_trace
-from harness.tracefile import AnyTrace
+from harness.tracefile import LEVELS, AnyTrace
 from harness.warmup_parties import SHARE, sampled
 from harness.worker import EXAMPLES
 from oracle.allocator import Allocator
@@ -35,9 +35,10 @@ from oracle.trace import Difference, Trace
 from oracle.workload import SchedulerTrace
 from strategies import traces, warmups, workloads
 
-LEVELS = ("manager", "warmup", "rules", "scheduler")
 #: shards a profile that are drawn at most
 SHARDS = 12
+#: of the warmup's shards those whose kernels are run, in Triton's interpreter
+KERNEL_SHARDS = 4
 #: candidates that are tried to make a trace of crossings shorter
 TRIES = 400
 Met = tuple[AnyTrace, frozenset[str]]
@@ -48,7 +49,7 @@ Say = Callable[[str], None]
 
 
 def reached(levels: Levels, trace: AnyTrace) -> frozenset[str] | None:
-    """What a trace crosses on the installed release; None where that does not agree in everything."""
+    """What a trace crosses on the installed release; None where that shows what a corpus must not."""
     met, agrees = levels[trace.level].crossed(trace)
     return met if agrees else None
 
@@ -73,20 +74,25 @@ def drawn(levels: Levels, name: str, seed: int, shard: int) -> Iterator[Met]:
     elif isinstance(level, WarmupLevel):
         warmups.draw(seed, shard, warmup_run.EXAMPLES, data.append)
         decoded = [(one, warmups.decode(one, level.options.release)) for one in data]
-        every = [trace for one, trace in decoded if sampled(SHARE, one, trace)] if shard % 3 == 0 else []
-        every += [trace for one, trace in decoded if not trace.operations[2:]] if shard % 3 else []
+        plain = evolve(level, options=evolve(level.options, make_tables=None, draft=None))
+        for one, trace in decoded:
+            chosen = sampled(SHARE, one, trace) and shard < KERNEL_SHARDS
+            crossed, agrees = (level if chosen else plain).crossed(trace)
+            if agrees:
+                yield trace, crossed if chosen else frozenset(crossed - warmup_run.KERNEL_MINIMA.keys())
+        return
     else:
         workloads.draw(seed, shard, workload_run.EXAMPLES, data.append)
         every = [workloads.decode(one) for one in data]
-    for trace in every:
-        met = reached(levels, trace)
+    for each in every:
+        met = reached(levels, each)
         if met is not None:
-            yield trace, met
+            yield each, met
 
 
-def crossings(levels: Levels, seed: int, say: Say) -> Iterator[Entry]:
+def crossings(levels: Levels, names: Sequence[str], seed: int, say: Say) -> Iterator[Entry]:
     """The fewest drawn traces that cross everything, each cut to what it is there for."""
-    for name in LEVELS:
+    for name in names:
         want = levels[name].wanted()
         candidates: dict[AnyTrace, set[str]] = {}
         left = set(want)
@@ -97,6 +103,11 @@ def crossings(levels: Levels, seed: int, say: Say) -> Iterator[Entry]:
             if not left:
                 break
         chosen = cover(candidates)
+        while wrong := [trace for trace in chosen if reached(levels, trace) is None]:
+            for trace in wrong:
+                del candidates[trace]
+            chosen = cover(candidates)
+        left = want - set().union(*chosen.values())
         say(f"{name}: {len(chosen)} of {len(candidates)} traces reach {len(want) - len(left)} of {len(want)} crossings")
         if left:
             say(f"{name}: not reached: {', '.join(sorted(left))}")
@@ -189,6 +200,11 @@ class Killers:
             return None
         return Entry(trace=trace, why=())
 
+    def known(self, mutant: Mutant, entries: list[Entry]) -> bool:
+        """Note which of some entries kill a mutant; whether one does."""
+        self.kills[mutant.name] = self.try_all(mutant, entries)
+        return bool(self.kills[mutant.name])
+
     def try_all(self, mutant: Mutant, entries: list[Entry]) -> set[str]:
         """Names of the entries on which a mutant shows."""
         asked = {_level_of(name) for name in score.FILES[mutant.file]}
@@ -230,13 +246,16 @@ def _level_of(name: str) -> str:
     return {score_levels.CACHING: "manager", score_levels.KERNELS: "warmup"}.get(name, name)
 
 
-def build(page: Path, seed: int, steps: int, say: Say) -> Corpus:
-    """The corpus of the installed release. page: of the score whose mutants are wanted; seed, steps: of that score."""
+def build(page: Path, seed: int, steps: int, say: Say, only: Sequence[str] = LEVELS) -> Corpus:
+    """The corpus of the installed release. page: of the score whose mutants are wanted; seed, steps: of that score.
+
+    only: these levels' crossings, and the mutants that they have killed.
+    """
     levels = Levels()
-    for name in LEVELS:
+    for name in only:
         _ = levels[name]
-    entries = list(crossings(levels, seed, say))
-    targets = killed(page)
+    entries = list(crossings(levels, only, seed, say))
+    targets = {name: level for name, level in killed(page).items() if _level_of(level) in only}
     files = tuple(score.FILES)
     known = {one.name: one for file in files for one in mutants_of(mutated.source_of(file), file)}
     declared = findings.Declared(findings.load(), installed_release())
@@ -250,19 +269,19 @@ def build(page: Path, seed: int, steps: int, say: Say) -> Corpus:
         if mutant is None:
             say(f"{number}/{len(targets)} not in this release: {name}")
             continue
-        if killers.try_all(mutant, killers.entries):
+        if killers.known(mutant, killers.entries):
             say(f"{number}/{len(targets)} killed already: {name}")
             continue
         entry = killers.hunt(mutant, level)
-        if entry is not None and killers.try_all(mutant, [entry]):
+        if entry is not None and killers.known(mutant, [entry]):
             killers.entries.append(entry)
             say(f"{number}/{len(targets)} a trace of its own: {name}")
         else:
             say(f"{number}/{len(targets)} not killed by a trace alone: {name}")
-    return _fewest(killers, [known[name] for name in targets if name in known], say)
+    return _fewest(killers, say)
 
 
-def _fewest(killers: Killers, mutants: list[Mutant], say: Say) -> Corpus:
+def _fewest(killers: Killers, say: Say) -> Corpus:
     """The cover of crossings and mutants."""
     every = {entry.name: entry for entry in killers.entries}
     covers = {name: set(entry.why) for name, entry in every.items()}
@@ -271,9 +290,9 @@ def _fewest(killers: Killers, mutants: list[Mutant], say: Say) -> Corpus:
         covers[name] |= {
             f"reach {entry.trace.level}: {one}" for one in met & killers.levels[entry.trace.level].wanted()
         }
-    for mutant in mutants:
-        for name in killers.try_all(mutant, killers.entries):
-            covers[name].add(f"mutant {mutant.name}")
+    for mutant, names in killers.kills.items():
+        for name in names:
+            covers[name].add(f"mutant {mutant}")
     chosen = cover(covers)
     covered: set[str] = set().union(*covers.values())
     say(f"{len(chosen)} of {len(every)} traces: {sum(one.startswith('mutant') for one in covered)} mutants killed")
