@@ -72,10 +72,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=12)
     parser.add_argument("--levels", default="manager")
+    parser.add_argument("--size", type=int, default=10)
     parser.add_argument("--redis")
     given = parser.parse_args()
     levels = tuple(level for level in LEVELS if level in given.levels.split(","))
-    plan = Plan(name="bench", levels=levels, releases=(installed_release(),))
+    plan = Plan(name="bench", levels=levels, releases=(installed_release(),), size=given.size)
     cluster = connect(None, given.workers, None)
     try:
         warm = ran(cluster, plan, 1, {})

@@ -28,6 +28,8 @@ from harness.targets import mutated
 from strategies import traces
 
 ROOT = Path(__file__).parents[2]
+#: examples of a round of `target()`
+ROUND = 60
 #: of the score's mutants those that caching traces kill only after 700 steps or more, and one that survives
 HARD = (
     "v1/core/block_pool.py:366:8",
@@ -85,12 +87,20 @@ class Hunt:
             for data in drawn:
                 self.try_one(data)
 
-    def bytes(self, number: int, climb: bool = False) -> None:
+    def bytes(self, number: int) -> None:
+        self._drawn(number, 10**6, climb=False)
+
+    def target(self, number: int) -> None:
+        """The engine climbs in the second half of its examples: rounds, again and again."""
+        for again in range(1000):
+            self._drawn(1000 * number + again, ROUND, climb=True)
+
+    def _drawn(self, number: int, examples: int, climb: bool) -> None:
         phases = [Phase.generate, Phase.target] if climb else [Phase.generate]
 
         @seed(number)
         @settings(
-            max_examples=10**6, database=None, deadline=None, phases=phases, suppress_health_check=list(HealthCheck)
+            max_examples=examples, database=None, deadline=None, phases=phases, suppress_health_check=list(HealthCheck)
         )
         @given(st.binary(min_size=traces.RUN_LENGTH, max_size=traces.RUN_LENGTH))
         def each(data: bytes) -> None:
@@ -99,9 +109,6 @@ class Hunt:
                 target(float(met), label="crossings")
 
         each()
-
-    def target(self, number: int) -> None:
-        self.bytes(number, climb=True)
 
     def hypofuzz(self, number: int) -> None:
         from hypofuzz.database import HypofuzzDatabase

@@ -85,9 +85,14 @@ def test_the_plain_file_sees_a_defect(installed, monkeypatch):
     spec = importlib.util.spec_from_file_location("plain_corpus", FOLDER / "test_corpus_vllm.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with pytest.raises(AssertionError, match="the trace is there for"):
-        for trace in module.TRACES:
+    wrong = 0
+    for trace in module.TRACES:
+        try:
             module.test_trace(trace)
+        except AssertionError as error:
+            wrong += "the trace is there for" in str(error)
+
+    assert wrong
 
 
 def __getattr__(name: str):
