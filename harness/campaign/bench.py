@@ -77,7 +77,7 @@ def main() -> None:
     given = parser.parse_args()
     levels = tuple(level for level in LEVELS if level in given.levels.split(","))
     plan = Plan(name="bench", levels=levels, releases=(installed_release(),), size=given.size)
-    cluster = connect(None, given.workers, None)
+    cluster = connect(None, given.workers, None, dashboard=False)
     try:
         warm = ran(cluster, plan, 1, {})
         speeds = []

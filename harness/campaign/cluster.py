@@ -149,25 +149,36 @@ class RayCluster:
         self.ray.shutdown()
 
 
-def connect(address: str | None, workers: int | None, target: str | None, module: str = HOST) -> RayCluster:
-    """Ray at an address, or started on this machine. TargetError when it is not there, SlotcheckError without Ray."""
+def connect(
+    address: str | None, workers: int | None, target: str | None, module: str = HOST, dashboard: bool = True
+) -> RayCluster:
+    """Ray at an address, or started on this machine, with its dashboard where that is installed and starts.
+
+    TargetError when it is not there, SlotcheckError without Ray.
+    """
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     try:
         import ray
         import ray.exceptions
     except ImportError:
         raise SlotcheckError("a campaign needs Ray; install it: pip install 'slotcheck[campaign]'") from None
-    plain: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
+    plain: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
     if address is None:
-        plain |= {"address": "local", "num_cpus": workers, "include_dashboard": _has_dashboard()}
+        plain |= {"address": "local", "num_cpus": workers, "include_dashboard": dashboard and _has_dashboard()}
     else:
         _reach(address)
         plain |= {"address": address}
     try:
-        context = ray.init(**plain)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        try:
+            context = ray.init(**plain)
+        except Exception:
+            if not plain.get("include_dashboard"):
+                raise
+            ray.shutdown()  # the dashboard did not come up in its time: no reason to do without a campaign
+            context = ray.init(**plain | {"include_dashboard": False})
+    except Exception as error:  # Ray raises plain ones
         where = f"Ray at {address} cannot be reached" if address else "Ray does not start"
-        raise TargetError(f"{where}: {str(error).splitlines()[0]}") from None
+        raise TargetError(f"{where}: {(str(error).splitlines() or [type(error).__name__])[0]}") from None
     cluster = RayCluster(ray, workers, target, module)
     cluster.dashboard = getattr(context, "dashboard_url", "") or ""
     return cluster

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
+from functools import cache
 
 from harness.campaign.processes import HostDied, Processes
 
@@ -13,8 +15,8 @@ MODULE = "tests.campaign.pure_host"
 class LocalCluster:
     """See `cluster.Cluster`. after: called with the number of answers so far, before each is given on."""
 
-    def __init__(self, slots: int, target: str | None, after=lambda number, processes: None) -> None:
-        self.processes = Processes(target, MODULE)
+    def __init__(self, slots: int, processes: Processes, after=lambda number, processes: None) -> None:
+        self.processes = processes
         self.slots = slots
         self.after = after
         self.answers: queue.Queue = queue.Queue()
@@ -48,4 +50,12 @@ class LocalCluster:
         return [answer]
 
     def close(self) -> None:
-        self.processes.close()
+        """The processes are those of all tests."""
+
+
+@cache
+def processes(target: str | None) -> Processes:
+    """Started once for all tests of this process; gone with it."""
+    made = Processes(target, MODULE)
+    atexit.register(made.close)
+    return made

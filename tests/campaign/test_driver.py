@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from harness.campaign import outcome
 from harness.campaign.driver import Campaign
 from harness.campaign.messages import Caught
 from harness.campaign.plan import Plan, begin, check
 from harness.campaign.storage import FINDING, SHARD, Stored, findings, open_store
+from harness.campaign.table import table
 from harness.forks import HarnessError
 from oracle.errors import SlotcheckError
-from tests.campaign.local import LocalCluster
+from tests.campaign.local import LocalCluster, processes
 
 WRONG = "tests.unit.mutants:Leaks"
 SOUND = "tests.unit.mutants:Sound"
@@ -20,12 +24,8 @@ PLAN = Plan(name="night", levels=("manager",), releases=("0.33.0",), seed=3, siz
 
 def run(store, slots=1, shards=3, plan=PLAN, after=lambda number, processes: None, seconds=None):
     """A campaign on `slots` workers of this machine."""
-    cluster = LocalCluster(slots, plan.target, after)
-    try:
-        campaign = Campaign(plan, store, cluster, shards, seconds)
-        campaign.run()
-    finally:
-        cluster.close()
+    campaign = Campaign(plan, store, LocalCluster(slots, processes(plan.target), after), shards, seconds)
+    campaign.run()
     return campaign
 
 
@@ -66,9 +66,9 @@ def test_a_difference_is_shrunk_once_and_counted(alone):
 def test_a_lost_process_costs_its_shard(alone, tmp_path):
     """It is run again, by another process: the results are the same."""
 
-    def kill(number, processes):
+    def kill(number, hosts):
         if number == 2:
-            processes.of["0.33.0"].process.kill()
+            hosts.of["0.33.0"].process.kill()
 
     store = open_store(str(tmp_path))
     campaign = run(store, slots=2, after=kill)
@@ -191,6 +191,23 @@ def test_redis_that_forgets_its_last_seconds(alone, tmp_path):
         assert alone[1] == kept(store)
     finally:
         server.kill()
+
+
+def test_the_table_has_a_row_for_each_level(alone):
+    """Steps, crossings, differences."""
+    told = Console(record=True, width=120, file=StringIO())
+    told.print(table(alone[0], "127.0.0.1:8265"))
+    said = told.export_text()
+
+    assert all(word in said for word in ("3 shards", "manager", "0.33.0", " of ", "8265"))
+
+
+def test_the_end_says_how_to_replay(alone):
+    """A line for each difference, and the verdict."""
+    said = outcome.text(outcome.data(alone[0])).splitlines()
+
+    assert "differences" == said[-1]
+    assert sum("slotcheck replay '" in line for line in said) == len(outcome.data(alone[0])["differences"]) > 0
 
 
 # ---------------------------------------------------------------------------------------------------------- plans
