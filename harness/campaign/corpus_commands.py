@@ -32,7 +32,7 @@ def corpus_group() -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Which traces; the score's.")
 @click.option("--steps", type=click.IntRange(min=100), default=20_000, show_default=True, help="Budget; the score's.")
 @click.option(
-    "--levels", type=Words("level", LEVELS, ()), metavar="WORD,...", default=frozenset(LEVELS), help="Default: all."
+    "--levels", type=Words("level", LEVELS), metavar="WORD,...", default=frozenset(LEVELS), help="Default: all."
 )
 @release_option
 def build(store: str, page: Path, seed: int, steps: int, levels: frozenset[str]) -> None:
