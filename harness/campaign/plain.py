@@ -11,10 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
 from harness.campaign.corpus import Corpus, Entry
+from harness.outcome import Options
 from harness.passes import Asked, CachingRecorder, Recorder
-from harness.replay import Options, new_replay
 from harness.report.calls import slots_arguments
 from harness.targets.specs import spec_arguments
+from harness.trace_run import new_replay
 from oracle.content import Content, item_length
 from oracle.setting import Setting
 from oracle.trace import Call, Query, Trace

@@ -11,7 +11,7 @@ import pytest
 from harness import passes, tracefile
 from harness.campaign import corpus, plain
 from harness.campaign.corpus import Corpus, Entry
-from harness.replay import Options
+from harness.outcome import Options
 from oracle.budget import Case, RuleTrace
 from strategies import traces
 from tests.commands.conftest import slot  # noqa: F401  # a fixture
