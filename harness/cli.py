@@ -235,7 +235,7 @@ def findings_refresh(names: tuple[str, ...]) -> None:
 
     installed = installed_release()
     for finding in [_named(name) for name in names] if names else findings.load():
-        if not names and not finding.covers(installed):
+        if not names and installed is not None and not finding.covers(installed):
             console().print(f"skip {finding.name}: declared for {finding.releases}", markup=False, soft_wrap=True)
             continue
         level_of(finding).refresh(finding, installed)

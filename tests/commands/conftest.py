@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from harness import cli, release_commands, show_commands
+from harness import cli, release_commands, run_commands, show_commands
 from harness.targets import compat, loader
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def vllm(_imported, slot):
 def pure(slot, monkeypatch):
     """Commands that believe in a vLLM 0.33.0, which nobody imports: for targets of pure Python."""
     monkeypatch.setattr(loader, "import_vllm", lambda: None)
-    for module in (cli, release_commands, show_commands):
+    for module in (cli, release_commands, run_commands, show_commands):
         monkeypatch.setattr(module, "installed_release", lambda: "0.33.0")
     monkeypatch.delitem(sys.modules, "vllm", raising=False)  # whatever tests this process ran before
     return slot
@@ -77,7 +77,7 @@ def pure(slot, monkeypatch):
 def missing(slot, monkeypatch):
     """Commands where vLLM is not installed."""
     monkeypatch.setattr(compat, "installed_release", lambda: None)
-    for module in (cli, release_commands, show_commands):
+    for module in (cli, release_commands, run_commands, show_commands):
         monkeypatch.setattr(module, "installed_release", lambda: None)
     monkeypatch.delitem(sys.modules, "vllm.v1.core.kv_cache_manager", raising=False)
     return slot

@@ -59,7 +59,7 @@ def test_the_installed_release_may_be_named(pure):
 
 def test_a_release_whose_rules_are_not_confirmed(pure, monkeypatch):
     """Never green, even if everything agrees."""
-    monkeypatch.setattr("harness.cli.installed_release", lambda: "0.40.0")
+    monkeypatch.setattr("harness.run_commands.installed_release", lambda: "0.40.0")
     result = pure("run", "--steps", 1, "--target", target("Sound"), "--aspects", RULES, "--json")
 
     assert (3, "inconclusive", "rules not confirmed for release 0.40.0") == (
