@@ -130,8 +130,8 @@ class SchedulerSetting(Setting):
     def _check_states(self) -> None:
         """Where Mamba groups are specified at this level."""
         states = [group for group in self.groups if isinstance(group, Mamba)]
-        if self.dcp_size > 1 and (states or self.enable_caching):
-            raise SettingError(f"this version schedules dcp_size {self.dcp_size} without caching and Mamba groups only")
+        if self.dcp_size > 1 and states:
+            raise SettingError(f"this version schedules dcp_size {self.dcp_size} without Mamba groups only")
         if not self.enable_caching and any(group.checkpoint_blocks for group in states):
             raise SettingError("checkpoint_blocks need enable_caching true, got false")
 

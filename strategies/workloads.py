@@ -158,9 +158,9 @@ def _resized(group: Group, size: int) -> Group:
     return evolve(group, block_size=size)
 
 
-def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool) -> dict[str, Any]:
+def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool, dcp: int) -> dict[str, Any]:
     """What the engine is told with caching on; nothing where these groups cannot be cached. drops: the last block."""
-    sizes = [group.block_size for group in groups]
+    sizes = [group.tokens_per_column(dcp) for group in groups]
     chunked = any(isinstance(group, ChunkedLocal) for group in groups)
     if "caching" not in drawn or (chunked and len(set(sizes)) > 1):
         return {}
@@ -173,7 +173,7 @@ def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int,
     divisors = [size for size in range(1, common + 1) if common % size == 0]
     if states and value & 3 and len(divisors) > 1:
         divisors.pop()  # a hit inside a block needs names that are finer
-    fine = not connected and len(groups) > 1 and (bool(states) or value & 3 == 3)
+    fine = not connected and dcp == 1 and len(groups) > 1 and (bool(states) or value & 3 == 3)
     sparse = states or any(isinstance(group, SlidingWindow) for group in groups)
     interval = lcm(*sizes) if sparse and not value & 64 else None
     return {
@@ -246,8 +246,6 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     if encoded:
         drawn.on -= {"caching", "connector", "threshold", "dcp"}
         drawn.on.add("unchunked")
-    if "dcp" in drawn:
-        drawn.on.discard("caching")
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     up_front = kept * seats if choices.charged_up_front else 0
     least = max(seats, max(method(name, parallel).reserved.of(drafts), kept, up_front) + 1)
@@ -283,7 +281,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     }
     hashed = "connector" not in drawn
     drops = row.block_drop and not (hashed and choices.hash_lookahead)
-    cached = _cached(reader, drawn, groups, ahead, drops)
+    cached = _cached(reader, drawn, groups, ahead, drops, 2 if sharded else 1)
     if cached:  # what the engine of this release tells the manager
         looks = hashed and choices_of(release).hash_lookahead
         drops = method_of(name, parallel, release).block_drop
