@@ -37,6 +37,7 @@ def count_step(
         reach["encoder input"] += sum(call.encoder > 0 for call in calls)
         reach["encoder budget full"] += sum(call.encoder for call in calls) == setting.encoder_budget
     reach["DCP"] += setting.dcp_size > 1
+    reach["DCP x caching"] += setting.dcp_size > 1 and setting.enable_caching
     reach["full step"] += sum([tokens for _, tokens in planned.tokens]) == setting.budget
     reach["draft table"] += setting.draft_counts is not None
     if planned.drafts:

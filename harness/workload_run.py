@@ -57,6 +57,7 @@ MINIMA: dict[str, int] = {
     "session waits": 8,
     "session goes on": 8,
     "DCP": 50,
+    "DCP x caching": 20,
     "async load": 50,
     "sync load": 20,
     "load behind a hit": 2,

@@ -158,7 +158,9 @@ def _resized(group: Group, size: int) -> Group:
     return evolve(group, block_size=size)
 
 
-def _cached(reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool, dcp: int) -> dict[str, Any]:
+def _cached(
+    reader: Reader, drawn: Drawn, groups: tuple[Group, ...], ahead: int, drops: bool, dcp: int
+) -> dict[str, Any]:
     """What the engine is told with caching on; nothing where these groups cannot be cached. drops: the last block."""
     sizes = [group.tokens_per_column(dcp) for group in groups]
     chunked = any(isinstance(group, ChunkedLocal) for group in groups)

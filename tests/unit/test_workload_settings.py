@@ -29,7 +29,11 @@ ENCODER = evolve(
         (ENCODER, {"kv_connector": True}, "kv_connector must be False"),
         (ENCODER, {"max_num_encoder_input_tokens": 11}, "must hold max_encoder_len 12, got 11"),
         (PLAIN, {"max_num_encoder_input_tokens": 11}, "needs a cross-attention group"),
-        (PLAIN, {"dcp_size": 2, "enable_caching": True}, "dcp_size 2 without caching"),
+        (
+            PLAIN,
+            {"dcp_size": 2, "groups": (Mamba(block_size=8, dcp_sharded=False), FullAttention(block_size=8))},
+            "dcp_size 2 without Mamba groups",
+        ),
         (PLAIN, {"kv_load_failure_policy": "fail"}, "need kv_connector true"),
         (
             PLAIN,
