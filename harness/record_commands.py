@@ -42,6 +42,8 @@ def said(name: str, judged: Judged) -> list[str]:
     """What came of a recording: the first difference with its step and wall time, or how far it agreed."""
     far = f"{name}: {judged.steps:,} engine steps, {judged.replay.steps:,} operations"
     when = judged.at.isoformat(sep=" ", timespec="milliseconds")
+    if judged.began is not None:
+        far += f"; its first parts were dropped, it is judged from {judged.since:%Y-%m-%d %H:%M:%S} on"
     lines = [f"declared: {title(one)} (operation {one.step})" for one in judged.replay.declared]
     difference = judged.difference
     if difference is not None:

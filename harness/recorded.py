@@ -7,43 +7,37 @@ the recorded scheduler did ends the judging: the two accounts have parted, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from types import SimpleNamespace
 from typing import Any, cast
 
 from attrs import define, evolve, field
 
 from harness.outcome import Options
+from harness.playback import PartedError, Playback, logged, rows_of
+from harness.recorded_ledger import RecordedCachingLedger, RecordedLedger, RecordedPrefixes
+from harness.recorded_state import begin, may_begin
 from harness.recording import Head
 from harness.replay import Replay
 from harness.trace_run import new_replay
-from oracle.cached_ledger import CachingLedger
-from oracle.content import Content, Item, Prefixes
-from oracle.errors import SlotcheckError
+from oracle.cached_allocator import CachingAllocator
+from oracle.ledger import PREEMPTED
 from oracle.setting import Setting
 from oracle.trace import (
-    CACHING_METHODS,
-    DONE,
-    GRANTED,
-    Audit,
-    Call,
     Difference,
-    Drained,
     Evict,
     Extend,
+    GiveBack,
     Hit,
+    Loaded,
     NewStep,
-    Observation,
     Operation,
-    Query,
     Release,
     Reset,
-    Row,
-    Rows,
+    Resume,
     Settle,
-    Target,
     Trace,
+    Trim,
 )
 
 NEVER = 1 << 60
@@ -51,169 +45,14 @@ NEVER = 1 << 60
 Event = tuple[int, int, list[Any] | None] | dict[str, Any]
 
 
-class PartedError(SlotcheckError):
-    """The recorded scheduler asked what the accounting of a trace would not: the rest cannot be judged."""
-
-
-def rows_of(found: list[list[int]]) -> Rows:
-    """JSON's lists as rows."""
-    return tuple(map(tuple, found))
-
-
-class Playback:
-    """The recorded manager: what it answered, in order. `told` is the record of the call that comes next."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.nothing: Rows = tuple(() for _ in setting.groups)
-        self.caching = setting.enable_caching
-        self.rows: dict[int, Rows] = {}
-        self.free = setting.num_blocks - 1
-        self.told: Any = None
-        self.hits: dict[int, Hit] = {}
-
-    def _take(self) -> Any:  # noqa: ANN401  # JSON, by the kind of the call
-        told, self.told = self.told, None
-        return told
-
-    def extend(self, call: Call) -> Observation:
-        told = self._take()
-        if isinstance(told, tuple):
-            return self._running(call, told[2])
-        _same("computed tokens", call.computed, told["computed"] + told.get("local", 0))
-        _same("tokens in flight", call.in_flight, told["in_flight"])
-        _same("known tokens", call.tokens, told["tokens"])
-        _same("new tokens", call.new, told["new"])
-        _same("lookahead tokens", call.lookahead, told.get("lookahead", 0))
-        _same("tokens of the hit", call.local, told.get("local", 0))
-        outcome = told.get("said", GRANTED)
-        got = rows_of(told["got"]) if outcome == GRANTED else self.nothing
-        before = self.rows.get(call.request, self.nothing)
-        rows = tuple(old + new for old, new in zip(before, got, strict=True))
-        if "rows" in told:
-            rows = rows_of(told["rows"])
-        if outcome == GRANTED or any(rows):
-            self.rows[call.request] = rows
-        self.free = told["free"]
-        return Observation(outcome, got, rows, self.free)
-
-    def _running(self, call: Call, taken: list[Any] | None) -> Observation:
-        """A granted ask of a running request; with windows and states its whole row is told, else what it took."""
-        before = self.rows[call.request]
-        if taken is None:
-            return Observation(GRANTED, self.nothing, before, self.free)
-        _, computed, self.free, *got = taken
-        _same("computed tokens", call.computed, computed)
-        if got[0] is None:
-            rows = rows_of(got[1])
-            new = tuple(row[len(old) :] for old, row in zip(before, rows, strict=True))
-        else:
-            new = rows_of(got)
-            rows = tuple(old + more for old, more in zip(before, new, strict=True))
-        self.rows[call.request] = rows
-        return Observation(GRANTED, new, rows, self.free)
-
-    def release(self, request: int, deferred: bool) -> Observation:
-        self.free = self._take()["free"]
-        self.rows.pop(request, None)
-        return Observation(DONE, ((),), self.nothing, self.free)
-
-    def new_step(self) -> Observation:
-        zeroed = tuple(self._take() or ())
-        if self.caching:
-            return Drained(DONE, (zeroed,), self.nothing, self.free)
-        return Observation(DONE, (zeroed,), self.nothing, self.free)
-
-    def lookup(self, query: Query) -> Hit:
-        return self.hits.get(query.request, Hit(0, 0, self.nothing))
-
-    def cut(self, request: int, tokens: int) -> None:
-        return None
-
-    def publish(self, call: Call, tokens: int) -> Observation:
-        return Observation(DONE, self.nothing, self.rows.get(call.request, self.nothing), self.free)
-
-    def explain(self, query: Query) -> str:
-        return "as it was recorded"
-
-    def give_back(self) -> Observation:
-        raise PartedError("a deferred release is not judged in a recording")
-
-    def trim(self, request: int, processed: int, prompt: int) -> Observation:
-        raise PartedError("a removal without an allocation is not judged in a recording")
-
-    def evict(self, blocks: Row) -> Observation:
-        self._take()
-        return Observation(DONE, self.nothing, self.nothing, self.free)
-
-    def reset(self) -> Observation:
-        return Observation(str(self._take()["reset"]), self.nothing, self.nothing, self.free)
-
-    def pin(self, blocks: Row) -> Observation:
-        raise PartedError("a pin is not judged in a recording")
-
-    def unpin(self, watched: bool) -> Observation:
-        raise PartedError("the end of a pin is not judged in a recording")
-
-    def return_copies(self) -> Observation:
-        return Observation(DONE, self.nothing, self.nothing, self.free)
-
-    def audit(self) -> Audit:
-        return Audit(dict(self.rows), ())
-
-
-def _same(what: str, ours: int, theirs: int) -> None:
-    if ours != theirs:
-        raise PartedError(f"the recorded scheduler has {theirs} {what} where the accounting of a trace has {ours}")
-
-
-class RecordedPrefixes(Prefixes):
-    """Contents as digests of their hash blocks: equal digests are equal prefixes, whatever lies inside a block."""
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__()
-        self.size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
-        self.unknown = 0
-        #: the digests of the request that comes next
-        self.coming: list[int] = []
-
-    def begin(
-        self,
-        forks: tuple[int, ...] = (),
-        salt: int = 0,
-        adapter: int = 0,
-        items: tuple[Item, ...] = (),
-        embeds: int = 0,
-        prompt: int = 0,
-    ) -> Content:
-        content = Content((), 0, 0, (), [0])
-        self.tell(content, self.coming)
-        return content
-
-    def grow(self, content: Content, length: int) -> None:
-        while len(content.tokens) < length:
-            content.tokens.append(0)
-            self.unknown -= 1
-            content.path.append(self.unknown)
-
-    def tell(self, content: Content, digests: list[int]) -> None:
-        """What the hash blocks of a content are, as far as they are known."""
-        self.grow(content, len(digests) * self.size + self.ahead)
-        for index, digest in enumerate(digests, 1):
-            content.path[index * self.size + self.ahead] = digest
-
-
-def logged(playback: Playback, log: list[Any]) -> Target:
-    """The same party; its answers are kept."""
-
-    def kept(method: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(*arguments: object) -> object:
-            seen = method(*arguments)
-            log.append(seen)
-            return seen
-
-        return answer
-
-    return cast("Target", SimpleNamespace(**{name: kept(getattr(playback, name)) for name in CACHING_METHODS}))
+def account(replay: Replay, setting: Setting) -> None:
+    """Give a new replay a recording's accounting."""
+    if setting.enable_caching:
+        ledger = RecordedCachingLedger(setting)
+        ledger.prefixes = RecordedPrefixes(setting)
+        replay.ledger = ledger
+    else:
+        replay.ledger = RecordedLedger(setting)
 
 
 @define
@@ -236,12 +75,24 @@ class Judged:
     aspects: frozenset[str] = frozenset()
     """What is compared: of those wanted, those that a recording has."""
     met: set[int] = field(factory=set)
+    began: dict[str, Any] | None = None
+    """The state that the judging began with, where the beginning is gone."""
+    since: datetime = field(init=False)
+    """The wall time of the first line that was judged."""
+    waits: bool = False
+    """Nothing is judged until a state is told."""
     plain: list[int] = field(factory=list)
     """Asks of running requests of the last step."""
 
     def __attrs_post_init__(self) -> None:
+        self.at = self.since = self.head.began
+        self._start()
+        if self.head.dropped:
+            self.parted = f"the first {self.head.dropped} part(s) were dropped: nobody knows what was held then"
+            self.waits = True
+
+    def _start(self) -> None:
         setting = self.head.setting
-        self.at = self.head.began
         self.playback = Playback(setting)
         given = evolve(self.options, audit_every=NEVER, memory=self.options.memory and not setting.enable_caching)
         if setting.enable_caching:  # copies are not recorded, and free blocks say nothing of the queue's order
@@ -249,15 +100,29 @@ class Judged:
         self.aspects = frozenset(given.aspects)
         party = self.playback if self.log is None else logged(self.playback, self.log)
         self.replay = new_replay(setting, lambda _: party, given)
-        if isinstance(self.replay.ledger, CachingLedger):
-            self.replay.ledger.prefixes = RecordedPrefixes(setting)
-        if self.head.dropped:
-            self.parted = f"the first {self.head.dropped} part(s) were dropped: nobody knows what was held then"
+        account(self.replay, setting)
+
+    def _begin(self, state: dict[str, Any]) -> None:
+        """Judge from here on."""
+        reason = may_begin(self.head.setting)
+        if reason:
+            self.parted = f"{self.parted}; {reason}"
+            return
+        self._start()
+        self.began, self.parted, self.waits = state, "", False
+        self.digests = dict(state.get("digests", ()))
+        self.met = {request[0] for request in state["requests"]}
+        begin(self.replay, state)
+        self.playback.begin(state)
+
+    @property
+    def _ledger(self) -> RecordedLedger | RecordedCachingLedger:
+        return cast("RecordedLedger | RecordedCachingLedger", self.replay.ledger)
 
     @property
     def over(self) -> bool:
         """Whether there is nothing more to judge."""
-        return self.replay.over or bool(self.parted)
+        return self.replay.over or bool(self.parted and not self.waits)
 
     @property
     def difference(self) -> Difference | None:
@@ -272,17 +137,29 @@ class Judged:
 
     def feed(self, line: dict[str, Any]) -> None:
         """Judge one line."""
-        if self.over:
+        if "lost" in line and not self.over:
+            self.parted, self.waits = f"{line['lost']} was dropped before it was read", True
+        if self.waits and "state" in line:
+            self._begin(line["state"])
+        if self.over or self.waits or "state" in line or "lost" in line:
             return
         self.at = self.head.at(line.get("s", line.get("u", 0)))
+        if not self.replay.operations:
+            self.since = self.at
         try:
             for request, digests in line.get("h", ()):
                 self._tell(request, digests)
             for _ in range(line.get("back", 0)):
                 self._run(Settle(), None)
             if "u" in line and line.get("of", 1):
+                self.playback.returned = [said["returned"] for _, said in line.get("e", ()) if "returned" in said]
+                self._ledger.facts.cut.update(_ends(line))
                 self._run(Settle(accepted=tuple(map(tuple, line.get("a", ())))), None)
+            if "s" in line and isinstance(self.replay.oracle, CachingAllocator):
+                self.replay.oracle.step_starts()  # what an output named is there; only this step's names are not
             self._events(line)
+            if "raised" in line and not self.over:
+                self.parted = f"the scheduler raised {line['raised']}"
         except PartedError as error:
             self.parted = str(error)
 
@@ -295,9 +172,9 @@ class Judged:
                 zeroed = event["zero"]
             else:
                 self._event(event)
-        if "s" in line and not self.over:
+        if "s" in line and "raised" not in line and not self.over:
             self.steps += 1
-            self._run(NewStep(), zeroed)
+            self._run(NewStep(), (zeroed, line.get("free")))
 
     def _in_order(self, line: dict[str, Any]) -> Iterator[Event]:
         """Plain asks, asks that took, and everything else, as they came."""
@@ -320,20 +197,79 @@ class Judged:
             self._run(Extend(request=event[0], new=event[1]), event)
         elif "q" in event:
             self._know(event["q"])
+            self._again(event["q"], event["tokens"])
             self._run(extend_of(event, event["q"] not in self.met), event)
             self.met.add(event["q"])
-        elif "free" in event:
+        elif "of" in event:
             if event["of"] in self.replay.ledger.requests:
-                self._run(Release(request=event["of"], preempt=bool(event["preempt"])), event)
+                deferred = bool(event.get("deferred"))
+                if event["preempt"] and self.replay.ledger.requests[event["of"]].in_flight:
+                    self._ledger.facts.stale.add(event["of"])
+                self._run(Release(request=event["of"], preempt=bool(event["preempt"]), deferred=deferred), event)
+        elif "gave" in event:
+            self._run(GiveBack(), event)
+        elif "trim" in event:
+            held = self.replay.ledger.requests.get(event["trim"])
+            if held is not None and held.holds:
+                held.computed = event["processed"] + held.in_flight  # nothing else will be asked of it
+                self._run(Trim(request=event["trim"]), event)
+            self._ledger.facts.ended.add(event["trim"])
+        elif "loaded" in event:
+            self._loaded(event["loaded"], event.get("valid"), event)
+        elif "session" in event:
+            self._session(event)
         elif "look" in event:
             self._know(event["look"])
-            self.playback.hits[event["look"]] = Hit(event["hit"], event["junction"], rows_of(event["rows"]))
+            apart = "diverged" in event
+            hit = Hit(event["hit"], event["junction"], rows_of(event["rows"]), bool(event.get("diverged")))
+            self.playback.hits[event["look"], apart] = hit
         elif "evict" in event:
             self._run(Evict(blocks=tuple(event["evict"])), event)
         elif "reset" in event:
             self._run(Reset(), event)
         elif "not judged" in event:
-            raise PartedError(f"{event['not judged']} was called, which is not judged in a recording")
+            raise PartedError(f"{event['not judged']}, which is not judged in a recording")
+
+    def _again(self, number: int, tokens: int) -> None:
+        """A request comes back that was preempted, perhaps in flight: what came back since is kept, or thrown away.
+
+        The memory model does not know that an output may be thrown away.
+        """
+        memory, request = self.replay.memory, self.replay.ledger.requests.get(number)
+        if request is None or request.status != PREEMPTED:
+            return
+        dropped = number in self._ledger.facts.stale and tokens < request.tokens
+        if dropped:
+            request.tokens = tokens
+        if memory is not None and request in memory.known and (dropped or request.in_flight > 0):
+            memory.known[request].tainted = True
+
+    def _loaded(self, number: int, valid: int | None, event: Event) -> None:
+        """An async load has ended; valid: computed tokens of one that failed."""
+        request = self.replay.ledger.requests.get(number)
+        if request is None:
+            return
+        if valid and self.head.setting.enable_caching:
+            raise PartedError("a load failed in part with prefix caching on, which is not judged in a recording")
+        self._run(Loaded(request=number, valid=valid), event if valid == 0 else None)
+        if request.loading:
+            raise PartedError("a load failed in its middle, which is not judged in a recording")
+
+    def _session(self, event: dict[str, Any]) -> None:
+        """A session goes on: its last output token is gone, and there are others."""
+        request = event["session"]
+        known = self.replay.ledger.requests.get(request)
+        if known is None:
+            return
+        caching = self.head.setting.enable_caching
+        if caching:
+            whole = event["kept"] // self.head.setting.hash_size
+            self.digests[request] = [*self.digests.get(request, ())[:whole], *event["h"]]
+        more = event["tokens"] - event["kept"] if caching else event["tokens"] - known.tokens
+        self._run(Resume(request=request, tokens=more, discard=caching), None)
+        self._know(request)
+        if known.tokens != event["tokens"]:
+            raise PartedError("a session went on with steps in flight, which is not judged in a recording")
 
     def _tell(self, request: int, digests: Sequence[int]) -> None:
         if digests:
@@ -349,14 +285,22 @@ class Judged:
         if known is not None and known.content is not None:
             prefixes.tell(known.content, prefixes.coming)
 
-    def _run(self, operation: Operation, told: Event | list[int] | None) -> None:
+    def _run(self, operation: Operation, told: Any) -> None:  # noqa: ANN401  # JSON, by the operation
         """One operation; the recorded answer must have been asked for."""
         replay, playback = self.replay, self.playback
         playback.told = told
         replay.step(operation)
-        if playback.told and not replay.over:
+        if playback.told and not replay.over and not isinstance(operation, NewStep):
             raise PartedError("the recorded scheduler asked what no scheduler of a trace would")
         playback.told = None
+
+
+def _ends(line: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """How many tokens those had that ended with this output."""
+    for _, said in line.get("e", ()):
+        number = said.get("of", said.get("trim"))
+        if number is not None and "tokens" in said:
+            yield number, said["tokens"]
 
 
 def extend_of(event: dict[str, Any], first: bool) -> Extend:
@@ -372,4 +316,5 @@ def extend_of(event: dict[str, Any], first: bool) -> Extend:
         reserved_blocks=event.get("reserved", 0),
         has_scheduled_reqs=bool(event.get("others", 0)) if "status" in event else True,
         skip_lookup=bool(event.get("skip", False)),
+        skip_zeroing=tuple(event.get("unzeroed", ())),
     )

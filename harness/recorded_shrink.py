@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve
 
 from harness.outcome import MakeTarget, Options
-from harness.recorded import Judged
+from harness.recorded import Judged, account
+from harness.recorded_state import begin
 from harness.shrink import Shrunk, same_defect, shrink
 from harness.trace_run import new_replay, run_trace
 from oracle.ledger import Ledger, Request
@@ -55,7 +56,7 @@ def pasts(judged: Judged) -> Iterator[Trace]:
     for window in WINDOWS:
         if window < len(operations):
             yield Trace(setting=setting, operations=tuple(windowed(judged, len(operations) - window, forks)))
-    yield Trace(setting=setting, operations=tuple(with_forks(operations, forks)))
+    yield Trace(setting=setting, operations=tuple(windowed(judged, 0, forks)))
 
 
 def cut_pool(judged: Judged, request: Request) -> Setting:
@@ -97,6 +98,9 @@ def windowed(judged: Judged, start: int, forks: Mapping[int, tuple[int, ...]]) -
 def ledger_at(setting: Setting, judged: Judged, start: int) -> Ledger:
     """The accounting before operation `start`: the oracle alone runs what came before."""
     replay = new_replay(setting, None, Options(frozenset(), memory=False, audit_every=1 << 60))
+    account(replay, setting)
+    if judged.began is not None:
+        begin(replay, judged.began)
     for operation in with_forks(judged.replay.operations[:start], forks_of(setting, judged.digests)):
         if replay.over:
             break

@@ -51,7 +51,8 @@ def read_head(line: bytes, where: Path) -> Head:
         if data["format"] != FORMAT:
             raise TraceError(f"{where} has recording format {data['format']!r}; this version reads format {FORMAT}")
         setting = CONVERTER.structure(data["setting"], Setting)
-        return Head(setting, datetime.fromisoformat(data["began"]), data["process"], data["dropped"])
+        dropped = max(data["dropped"], data.get("part", 1) - 1)  # a part is dropped after the next has begun
+        return Head(setting, datetime.fromisoformat(data["began"]), data["process"], dropped)
     except (ValueError, KeyError, TypeError, SettingError, cattrs.BaseValidationError) as error:
         raise TraceError(f"{where} has no readable head of a recording: {error}") from None
 
@@ -74,9 +75,17 @@ class Recording:
         while True:
             self._find()
             path = self.parts[self.at]
-            with path.open("rb") as stream:
-                stream.seek(self.offset)
-                read = stream.read()
+            try:
+                with path.open("rb") as stream:
+                    stream.seek(self.offset)
+                    read = stream.read()
+            except FileNotFoundError:  # dropped before it was read
+                self.parts = [part for part in self.parts if part.exists()]
+                if not self.parts:
+                    raise TraceError(f"{path} is gone, and no later part is there") from None
+                self.at, self.offset, self.rest = 0, 0, b""
+                yield {"lost": path.name}
+                continue
             self.offset += len(read)
             *whole, self.rest = (self.rest + read).split(b"\n")
             for text in whole:

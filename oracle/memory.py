@@ -295,6 +295,13 @@ class Memory:
                 if states:
                     contents.states[group] = states[-1]
 
+    def given(self, request: Request, done: int, rows: Rows) -> None:
+        """A request that was there before the trace began: what its row holds of `done` tokens is taken to be right."""
+        contents = self.known[request] = Contents(request, [*range(self.next, self.next + request.tokens)], done)
+        self.next += request.tokens
+        if done and any(rows):
+            self._load(contents, done, rows)
+
     def brought(self, request: Request, external: int, rows: Rows) -> None:
         """A load that is part of a step, which does not run itself."""
         self._load(self.known[request], external, rows)

@@ -40,6 +40,10 @@ class NamedPool(Pool):
         """The queue from its front."""
         return tuple(self._order)
 
+    def restore(self, order: Iterable[int]) -> None:
+        self._order = OrderedDict.fromkeys(order)
+        self.free = len(self._order)
+
     # ------------------------------------------------------------------------------------- references
 
     def take(self, blocks: int) -> list[int]:

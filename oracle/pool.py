@@ -44,3 +44,8 @@ class Pool:
     def order(self) -> tuple[int, ...]:
         """The queue from its front."""
         return tuple(reversed(self._queue))
+
+    def restore(self, order: Iterable[int]) -> None:
+        """Begin with this queue, from its front."""
+        self._queue = [*order][::-1]
+        self.free = len(self._queue)

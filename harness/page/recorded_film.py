@@ -14,6 +14,7 @@ from harness.page.film import make_film
 from harness.page.of_trace import titled
 from harness.record_commands import as_trace, one_recording
 from harness.recorded import Judged
+from oracle.errors import TraceError
 from oracle.trace import CACHING_METHODS, Audit, Call, Difference, Observation, Rows, Target
 
 #: operations that are shown, up to the last; a page of more is slow to open
@@ -59,6 +60,8 @@ def recorded_film(path: Path, declared: Callable[[Difference], bool]) -> dict[st
     judged = Judged(recording.head, Options(declared=declared), log)
     for line in recording.lines():
         judged.feed(line)
+    if judged.began is not None:
+        raise TraceError(f"the beginning of {recording.name} was dropped: shrink it, and look at what comes of that")
     options = Options(aspects=judged.aspects, declared=declared, memory=not judged.head.setting.enable_caching)
     trace = as_trace(judged)
     first = max(0, len(trace.operations) - SHOWN)

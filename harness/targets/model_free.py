@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import random
 from typing import Any
+from unittest import mock
 
 from harness.targets import compat
 from harness.targets.engine import engine_config, modules
@@ -72,7 +73,10 @@ class Engine:
 
     def __init__(self, setting: SchedulerSetting, seed: int = 0) -> None:
         built, executor = engine_of(setting, seed)
-        self.core = importlib.import_module("vllm.v1.engine.core").EngineCore(built, executor, False)
+        core = importlib.import_module("vllm.v1.engine.core")
+        cache = [compat.build_config(setting)]  # a model's layers have pages of one size; these groups need not
+        with mock.patch.object(core, "get_kv_cache_configs", return_value=cache):
+            self.core = core.EngineCore(built, executor, False)
 
     def submit(self, name: str, prompt: list[int], max_tokens: int, **more: Any) -> None:
         """A request; `more`: cache_salt, priority, lora_request."""
@@ -102,12 +106,18 @@ def executor_class(setting: SchedulerSetting, seed: int) -> Any:
 
         supports_pp = True
 
+        @classmethod
+        def supports_async_scheduling(cls) -> bool:
+            return True
+
         def _init_executor(self) -> None:
             self.worker = Worker(setting, random.Random(seed))
             self.output: Any = None
 
         def get_kv_cache_specs(self) -> list[dict[str, Any]]:
-            return [{name: group.kv_cache_spec for group in built.kv_cache_groups for name in group.layer_names}]
+            specs = {name: group.kv_cache_spec for group in built.kv_cache_groups for name in group.layer_names}
+            positional = {name: spec for name, spec in specs.items() if type(spec).__name__ != "MambaSpec"}
+            return [positional or specs]  # states have pages of another size; `Engine` says what the cache is
 
         def get_supported_kv_cache_layouts(self) -> list[list[str]]:
             return [["NHD"]]
@@ -116,7 +126,7 @@ def executor_class(setting: SchedulerSetting, seed: int) -> Any:
             return [1 << 34]
 
         def collective_rpc(self, method: Any, *_: Any, **__: Any) -> list[Any]:
-            return [None]
+            return [("generate",) if method == "get_supported_tasks" else None]
 
         def initialize_from_config(self, configs: Any) -> None:
             return None

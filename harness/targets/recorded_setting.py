@@ -80,6 +80,10 @@ def setting_of(init: Any, arguments: dict[str, Any], scheduler: Any) -> Setting:
         said["hash_block_size"] = given.get("hash_block_size")
     if scheduler is not None:
         said |= _of_the_engine(scheduler)
+        if any(isinstance(group, kinds.CrossAttention) for group in said["groups"]):
+            said["max_encoder_len"] = scheduler.scheduler_config.max_num_encoder_input_tokens
+        states = any(isinstance(group, kinds.Mamba) for group in said["groups"])
+        said["divergent_hits"] = bool(said["kv_connector"] and said["enable_caching"] and states)
     from harness.targets.compat import installed_release
 
     return Setting(**said, release=installed_release() or NEWEST)
@@ -100,16 +104,20 @@ def _of_the_engine(engine: Any) -> dict[str, Any]:
     if drafts:
         parallel = bool(getattr(drafting, "parallel_drafting", False))
         lookahead = getattr(engine, "num_lookahead_tokens", None)
-        said |= {"num_speculative_tokens": drafts, "parallel_drafting": parallel}
-        said["method"] = _method(str(drafting.method), parallel, drafts, lookahead)
+        said["num_speculative_tokens"] = drafts
+        said["method"], said["parallel_drafting"] = _method(str(drafting.method), parallel, drafts, lookahead)
     return said
 
 
-def _method(word: str, parallel: bool, drafts: int, lookahead: int | None) -> str:
-    """Our name of a release's method: the same word, and as many tokens of lookahead where that is known."""
-    for (name, side), method in METHODS.items():
-        if method.release_word != word or side != parallel:
-            continue
-        if lookahead is None or lookahead_tokens(name, parallel, drafts) == lookahead:
-            return name
+def _method(word: str, parallel: bool, drafts: int, lookahead: int | None) -> tuple[str, bool]:
+    """Our name of a release's method and its side: the same word, and as many tokens of lookahead where that is known.
+
+    Methods that always draft in parallel are told so by the release and have one side here.
+    """
+    for wanted in (parallel, not parallel):
+        for (name, side), method in METHODS.items():
+            if method.release_word != word or side != wanted:
+                continue
+            if lookahead is None or lookahead_tokens(name, side, drafts) == lookahead:
+                return name, side
     raise SettingError(f"the oracle knows no speculative method {word!r} with parallel drafting {parallel}")

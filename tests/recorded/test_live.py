@@ -19,7 +19,7 @@ from harness.recorded import Judged
 from harness.recorded_shrink import shrink_recording
 from harness.recording import recordings
 from harness.targets import compat
-from oracle.groups import SlidingWindow
+from oracle.groups import Mamba, SlidingWindow
 from tests.recorded.settings import FULL, setting
 
 if compat.installed_release() is None:
@@ -30,6 +30,8 @@ from harness.targets.loader import load_target
 
 ROOT = Path(__file__).parents[2]
 WINDOW = SlidingWindow(block_size=16, window=64)
+STATE = Mamba(block_size=256, mode="none")
+ALIGNED = Mamba(block_size=16, mode="align")
 
 
 def run(engine, requests, limit=60, longest=120, shared=0, steps=4000):
@@ -65,6 +67,17 @@ SETTINGS = {
     "caching": {"enable_caching": True, "num_blocks": 120},
     "caching and window": {"enable_caching": True, "groups": (FULL, WINDOW), "num_blocks": 250},
     "caching and overlap": {"enable_caching": True, "in_flight_depth": 2, "num_blocks": 120},
+    "states": {"groups": (FULL, STATE), "num_blocks": 200},
+    "states in align mode": {"groups": (FULL, ALIGNED), "num_blocks": 200},
+    "states in align mode and drafts": {
+        "groups": (FULL, Mamba(block_size=16, mode="align", speculative_blocks=2)),
+        "num_blocks": 300,
+        "method": "ngram",
+        "num_speculative_tokens": 2,
+    },
+    "states in align mode and caching": {"groups": (FULL, ALIGNED), "num_blocks": 250, "enable_caching": True},
+    "states in all mode": {"groups": (FULL, Mamba(block_size=16, mode="all")), "num_blocks": 300},
+    "states, a window and overlap": {"groups": (FULL, WINDOW, ALIGNED), "num_blocks": 300, "in_flight_depth": 2},
 }
 
 
@@ -187,15 +200,71 @@ def test_nothing_is_recorded_unless_asked_for(monkeypatch):
     assert Scheduler.__init__ is before
 
 
-def test_parts_are_closed_by_size_and_the_oldest_go(tmp_path, monkeypatch):
+@pytest.fixture
+def small_parts(monkeypatch):
     monkeypatch.setenv("SLOTCHECK_RECORD_MB", "0.004")
     monkeypatch.setenv("SLOTCHECK_RECORD_PARTS", "3")
-    engine, _ = recorded_engine(setting(), str(tmp_path))
-    run(engine, 50)
-    parts = sorted(tmp_path.glob("*.jsonl"))
 
-    assert 3 == len(parts)
-    assert "were dropped" in judge(tmp_path).parted
+
+@pytest.mark.parametrize("name", ["plain", "preemption", "lookahead", "window", "overlap and drafts", "caching"])
+def test_without_its_beginning_it_is_judged_from_where_it_begins(tmp_path, small_parts, name):
+    given = setting(**SETTINGS[name])
+    engine, _ = recorded_engine(given, str(tmp_path))
+    steps = run(engine, 50, shared=100 if given.enable_caching else 0)
+    judged = judge(tmp_path)
+
+    assert 3 == len(list(tmp_path.glob("*.jsonl")))
+    assert ("", None) == (judged.parted, judged.difference)
+    assert judged.began is not None
+    assert 0 < judged.steps < steps
+    assert judged.since > judged.head.began
+
+
+def test_a_defect_behind_a_dropped_beginning_is_found_and_shrunk(tmp_path, small_parts):
+    from tests.recorded.planted import ForgetsLookahead
+
+    given = setting(method="draft_model", num_speculative_tokens=3, max_num_seqs=2)
+    engine, _ = recorded_engine(given, str(tmp_path), manager_class=ForgetsLookahead)
+    run(engine, 4, limit=230, longest=10)
+    judged = judge(tmp_path)
+    target = load_target("tests.recorded.planted:ForgetsLookahead")
+    small = shrink_recording(judged, target, Options(audit_every=1), 3000)
+
+    assert judged.began is not None
+    assert "A19" == judged.difference.rule
+    assert small is not None
+    assert len(small.trace.operations) <= 6
+
+
+def test_a_reader_that_is_too_slow_goes_on_with_what_is_there(tmp_path, small_parts):
+    engine, _ = recorded_engine(setting(), str(tmp_path))
+    engine.submit("first", [5] * 20, 40)
+    engine.step()
+    [found] = recordings(tmp_path)
+    judged = Judged(found.head, Options())
+    for line in found.lines():
+        judged.feed(line)
+    run(engine, 50)
+    for line in found.lines():
+        judged.feed(line)
+
+    assert ("", None) == (judged.parted, judged.difference)
+    assert judged.began is not None
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_a_session_that_goes_on_is_judged(tmp_path, caching):
+    """Three turns of two sessions; the last token of a turn is thrown away and others come."""
+    engine, _ = recorded_engine(setting(enable_caching=caching), str(tmp_path))
+    for turn in range(3):
+        for name in ("a", "b"):
+            engine.submit(name, [7 + turn] * (30 + turn), 20, resumable=True)
+        for _ in range(40):
+            engine.step()
+    judged = judge(tmp_path)
+
+    assert ("", None) == (judged.parted, judged.difference)
+    assert 4 == judged.replay.reach.counts["session"]
 
 
 def test_parts_that_are_all_there_are_judged(tmp_path, monkeypatch):
@@ -204,7 +273,7 @@ def test_parts_that_are_all_there_are_judged(tmp_path, monkeypatch):
     steps = run(engine, 50)
     judged = judge(tmp_path)
 
-    assert len(list(tmp_path.glob("*.jsonl"))) > 2
+    assert len(list(tmp_path.glob("*.jsonl"))) > 1
     assert (steps, "", None) == (judged.steps, judged.parted, judged.difference)
 
 

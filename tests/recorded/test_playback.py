@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.recorded import Playback
+from harness.playback import Playback
 from oracle.trace import CACHING_METHODS
 
 

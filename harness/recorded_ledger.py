@@ -1,0 +1,154 @@
+"""The accounting of a recording: what its scheduler asked for is a fact, however it came to it.
+
+A trace's ledger refuses or cuts what no scheduler would ask; here a scheduler has asked. What stays is arithmetic: a
+step begins where the last one ended, and is made of known tokens and drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oracle.cached_ledger import CachingLedger
+from oracle.content import Content, Item, Prefixes
+from oracle.ledger import Batch, Ledger, Request, Settled, Step
+from oracle.setting import Setting
+from oracle.trace import Call, Extend, Release, Settle
+
+
+class Facts:
+    """What a recording's accounting knows beyond a trace's."""
+
+    def __init__(self) -> None:
+        #: known tokens of requests that ended inside what their last output brought
+        self.cut: dict[int, int] = {}
+        #: steps of requests that went on before their output was back: it is thrown away
+        self.dropped: set[Step] = set()
+        #: requests that were preempted in flight
+        self.stale: set[int] = set()
+        #: requests that have ended and keep their blocks until a connector has sent them
+        self.ended: set[int] = set()
+
+    def admitted(self, request: Request, launched: Iterable[Batch]) -> None:
+        """A request that was preempted in flight is admitted again."""
+        if request.in_flight:
+            self.dropped.update(step for batch in launched for step in batch.steps if step.request is request)
+
+    def settled(self, settled: Settled, requests: dict[int, Request]) -> None:
+        """An output is back: whose tokens are not kept."""
+        for step, accepted in zip(settled.batch.steps, settled.accepted, strict=True):
+            if step.samples and (step in self.dropped or step.request.id in self.ended):
+                step.request.tokens -= 1 + accepted
+            self.dropped.discard(step)
+        for number, tokens in self.cut.items():
+            request = requests.get(number)
+            if request is not None and request.tokens > tokens:
+                request.computed -= request.tokens - tokens
+                request.tokens = tokens
+        self.cut.clear()
+
+
+class RecordedLedger(Ledger):
+    """The accounting with caching off."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.facts = Facts()
+
+    def _may_admit(self, request: Request, op: Extend) -> bool:
+        start = request.computed + op.external
+        if request.loading or start > request.tokens:
+            return False
+        left = request.tokens - start
+        return (op.new == 0 and op.external > 0) or 1 <= op.new <= max(left, 1 + self.drafts)
+
+    def _may_go_on(self, request: Request, op: Extend) -> bool:
+        known = request.tokens + request.placeholders - request.computed
+        return 1 <= op.new <= (known + self.drafts if known == 1 else known)
+
+    def _may_release(self, request: Request, op: Release) -> bool:
+        return request.holds or not op.preempt
+
+    def granted(self, call: Call) -> Step | None:
+        if call.waiting:
+            self.facts.admitted(self.requests[call.request], self.launched)
+        return super().granted(call)
+
+    def settle(self, op: Settle) -> Settled | None:
+        settled = super().settle(op)
+        if settled is not None:
+            self.facts.settled(settled, self.requests)
+        return settled
+
+
+class RecordedCachingLedger(CachingLedger):
+    """The accounting with caching on."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.facts = Facts()
+
+    def asks(self, op: Extend) -> Request | None:
+        request = self.requests.get(op.request)
+        if request is not None:
+            return None if request.loading else request
+        return super().asks(op)
+
+    def _has_room(self, request: Request) -> bool:
+        return True
+
+    def _new(self, op: Extend, request: Request, start: int, waiting: bool) -> int:
+        known = request.tokens + (0 if waiting else request.placeholders) - start
+        return min(op.new, known + (self.drafts if known == 1 else 0)) if known > 0 else 0
+
+    def _may_release(self, request: Request, op: Release) -> bool:
+        return request.holds or not op.preempt
+
+    def granted(self, call: Call) -> Step | None:
+        if call.waiting:
+            self.facts.admitted(self.requests[call.request], self.launched)
+        return super().granted(call)
+
+    def settle(self, op: Settle) -> Settled | None:
+        settled = super().settle(op)
+        if settled is not None:
+            self.facts.settled(settled, self.requests)
+        return settled
+
+    def publishes(self, settled: Settled) -> list[Request]:
+        return [request for request in super().publishes(settled) if request.id not in self.facts.ended]
+
+
+class RecordedPrefixes(Prefixes):
+    """Contents as digests of their hash blocks: equal digests are equal prefixes, whatever lies inside a block."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.size, self.ahead = setting.hash_size, setting.num_hash_lookahead_tokens
+        self.unknown = 0
+        #: the digests of the request that comes next
+        self.coming: list[int] = []
+
+    def begin(
+        self,
+        forks: tuple[int, ...] = (),
+        salt: int = 0,
+        adapter: int = 0,
+        items: tuple[Item, ...] = (),
+        embeds: int = 0,
+        prompt: int = 0,
+    ) -> Content:
+        content = Content((), 0, 0, (), [0])
+        self.tell(content, self.coming)
+        return content
+
+    def grow(self, content: Content, length: int) -> None:
+        while len(content.tokens) < length:
+            content.tokens.append(0)
+            self.unknown -= 1
+            content.path.append(self.unknown)
+
+    def tell(self, content: Content, digests: list[int]) -> None:
+        """What the hash blocks of a content are, as far as they are known."""
+        self.grow(content, len(digests) * self.size + self.ahead)
+        for index, digest in enumerate(digests, 1):
+            content.path[index * self.size + self.ahead] = digest

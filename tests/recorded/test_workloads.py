@@ -1,0 +1,100 @@
+"""Recordings of generated workloads agree: connectors, hybrid models, preemption, drafts, overlap."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections import Counter
+
+import pytest
+from harness.workload_passes import run_in_passes
+
+from harness import findings
+from harness.outcome import Options
+from harness.recorded import Judged
+from harness.recording import recordings
+from harness.targets import compat, recorder
+from harness.workload_outcome import WorkloadOptions
+from oracle.errors import SettingError
+from strategies.workloads import decode, draw
+
+if compat.installed_release() is None:
+    pytest.skip("vLLM is not installed: nothing to record", allow_module_level=True)
+
+SEED, SHARDS, EXAMPLES = 1, 6, 10
+#: why a recording is not judged to its end
+SAID = ("the scheduler raised", "a load within a step failed", "a load failed in")
+#: ... and from a state on
+NO_STATES = "which Mamba states"
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Managers remember what they were built from, as the plugin makes them."""
+    compat.import_vllm()
+    manager = importlib.import_module("vllm.v1.core.kv_cache_manager").KVCacheManager
+    build = manager.__init__
+
+    @functools.wraps(build)
+    def remembered(self, *positional, **named):
+        build(self, *positional, **named)
+        self._slotcheck_built = (build, positional, named)
+
+    monkeypatch.setattr(manager, "__init__", remembered)
+
+
+def judged_workloads(folder):
+    """How many recordings came to what, and what they reached."""
+    from harness.targets.scheduler import Scheduler
+
+    came, reach, seen = Counter(), Counter(), []
+    declared = findings.Declared(findings.load(), compat.installed_release())
+
+    def visit(data):
+        trace = decode(data)
+        place = folder / str(len(seen))
+
+        def make(setting):
+            target = Scheduler(setting)
+            try:
+                recorder.Recorder(target.scheduler, place)
+            except SettingError as error:
+                came[f"not recorded: {error}"] += 1
+            return target
+
+        run_in_passes(trace, make, WorkloadOptions(predict=False, memory=False))
+        seen.append(place)
+        for recording in recordings(place) if place.exists() else ():
+            judged = Judged(recording.head, Options(declared=declared))
+            for line in recording.lines():
+                judged.feed(line)
+            assert judged.difference is None, (trace.setting, judged.difference)
+            came[judged.parted or "agreed"] += 1
+            reach.update(judged.replay.reach.counts)
+            reach["begun in the middle"] += judged.began is not None
+
+    for shard in range(SHARDS):
+        draw(SEED, shard, EXAMPLES, visit)
+    return came, reach
+
+
+def test_whole_recordings_agree(tmp_path, built):
+    """A scheduler that raised is for the findings of its own level."""
+    came, reach = judged_workloads(tmp_path)
+
+    assert came["agreed"] > 50
+    assert ["agreed"] == [reason for reason in came if not reason.startswith(SAID)]
+    assert min(reach[name] for name in ("hit", "preempted", "trim", "async load", "sync load", "failed load")) > 0
+
+
+def test_recordings_without_their_beginning_agree(tmp_path, built, monkeypatch):
+    """Parts of two kilobytes, of which two are kept."""
+    monkeypatch.setenv("SLOTCHECK_RECORD_MB", "0.002")
+    monkeypatch.setenv("SLOTCHECK_RECORD_PARTS", "2")
+    came, reach = judged_workloads(tmp_path)
+    states = sum(count for reason, count in came.items() if NO_STATES in reason)
+
+    assert reach["begun in the middle"] > 20
+    assert came["agreed"] > 40
+    assert 0 < states < 15
+    assert ["agreed"] == [reason for reason in came if not reason.startswith(SAID) and NO_STATES not in reason]
