@@ -7,7 +7,6 @@ import importlib
 from collections import Counter
 
 import pytest
-from harness.workload_passes import run_in_passes
 
 from harness import findings
 from harness.outcome import Options
@@ -15,6 +14,7 @@ from harness.recorded import Judged
 from harness.recording import recordings
 from harness.targets import compat, recorder
 from harness.workload_outcome import WorkloadOptions
+from harness.workloads import run_in_passes
 from oracle.errors import SettingError
 from strategies.workloads import decode, draw
 
@@ -82,7 +82,7 @@ def test_whole_recordings_agree(tmp_path, built):
     """A scheduler that raised is for the findings of its own level."""
     came, reach = judged_workloads(tmp_path)
 
-    assert came["agreed"] > 50
+    assert came["agreed"] > 40
     assert ["agreed"] == [reason for reason in came if not reason.startswith(SAID)]
     assert min(reach[name] for name in ("hit", "preempted", "trim", "async load", "sync load", "failed load")) > 0
 
