@@ -201,7 +201,7 @@ def step(accepted={}, stops={}, drafts={}, loaded=(), sent=(), failed=None, rest
     global got
     far, FarConnector.handed = scheduler.connector, ()
     if rest:
-        loaded, sent = [*far.loading], [*far.sending]
+        loaded, sent = sorted(map(int, far.loading)), sorted(map(int, far.sending))
     out = scheduler.schedule()
     cached = out.scheduled_cached_reqs
     rows = [(new.req_id, new.num_computed_tokens, tuple(map(tuple, new.block_ids))) for new in out.scheduled_new_reqs]

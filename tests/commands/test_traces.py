@@ -72,7 +72,17 @@ def test_replay_survives_its_target(pure, drafted, snapshot, name):
 
 def test_replay_goes_on_after_a_declared_difference(pure, tmp_path, monkeypatch, snapshot):
     """A difference behind a declared one is found: that is how a run found it."""
-    gate = Finding(title="", releases="", law="", match=(GATE,), reference="", reachable="", name="the-gate")
+    gate = Finding(
+        title="",
+        releases="",
+        breaks="",
+        deployment="",
+        law="",
+        match=(GATE,),
+        reference="",
+        reachable="",
+        name="the-gate",
+    )
     monkeypatch.setattr(
         cli.findings, "Declared", lambda *known: DECLARED([evolve(gate, releases="==0.33.0")], "0.33.0")
     )

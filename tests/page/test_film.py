@@ -44,7 +44,7 @@ def test_the_mark_is_at_the_difference_with_the_expected_row_beside(planted):
 
 
 def test_the_mark_says_which_term_would_explain_it(planted):
-    assert ["lookahead = 0 (ours 4) would give 2", "tokens_per_column = 5 (ours 4) would give 2"] == planted["marks"][
+    assert ["lookahead = 0 (ours 4) would give 2", "tokens_per_column = 8 (ours 4) would give 2"] == planted["marks"][
         0
     ]["detail"]
 

@@ -13,7 +13,11 @@ from harness.campaign.replayed import levels
 FOLDER = Path(__file__).parents[2] / "corpus"
 KEPT = corpus.read(FOLDER / "corpus.json")
 #: crossings that came, or became rarer, after the corpus was gathered: gathering it again brings them
-NEWER = {"manager": {"reused while read"}, "warmup": {"dcp interleaved"}}
+NEWER = {
+    "manager": {"reused while read"},
+    "warmup": {"dcp interleaved"},
+    "scheduler": {"DCP x caching", "session goes on", "session updated", "session waits"},
+}
 LEVELS = sorted({entry.trace.level for entry in KEPT.entries})
 
 

@@ -208,7 +208,7 @@ def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:
 
     assert DIFFERENCES == report.verdict
     (shrunk, _, folder) = report.differences[0]
-    assert (1, 1) == (shrunk.requests, shrunk.steps)
+    assert (1, 2) == (shrunk.requests, shrunk.steps)  # who has finished is told with the next step
     assert "scheduler/output/scheduler/S12/finished" in (folder / "report.md").read_text(encoding="utf-8")
     assert (folder / "repro.py").exists()
 
