@@ -349,9 +349,11 @@ def _property(fact: str) -> str:
 
 @cache
 def expressions() -> dict[str, str]:
-    """Each fact as an expression that the release at hand can answer."""
-    config = import_config()
+    """Each fact as an expression that the release at hand can answer; without one, as the newest can."""
     found = dict(_EXPRESSIONS)
+    if compat.installed_release() is None:
+        return found
+    config = import_config()
     for name, others in (
         ("VllmConfig", _ELSEWHERE),
         ("SpeculativeConfig", _OF_SPECULATION),
