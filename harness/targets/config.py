@@ -159,7 +159,9 @@ def _folder(config: dict[str, Any]) -> str:
 
 
 def taken(name: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that this release's class of `vllm.config` takes."""
+    """Those of the arguments that this release's class of `vllm.config` takes; all where no release is at hand."""
+    if compat.installed_release() is None:
+        return wanted
     known = inspect.signature(getattr(import_config(), name)).parameters
     return {argument: value for argument, value in wanted.items() if argument in known}
 
