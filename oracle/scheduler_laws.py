@@ -6,6 +6,7 @@ tokens that are delivered. A broken one is a Violation like the memory's; `index
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import chain
 
@@ -49,6 +50,8 @@ HELD = "nobody runs, blocks are held"
 SESSIONS = "nobody runs beside sessions that hold blocks"
 #: ... or the only one needs more, and nobody but itself holds any
 SESSION = "a session does not go on beside its own blocks"
+#: a preemption in vain, since the one who would have to go next holds blocks that do not come free at once
+NEXT_STAYS = "not scheduled, the next victim is in flight"
 
 
 @define(eq=False, slots=True, kw_only=True)
@@ -95,6 +98,9 @@ class SchedulerLaws:
         #: whether there were sessions; those that ran and wait for input
         self.sessions = False
         self.seated: set[int] = set()
+        #: who was scheduled in the last steps that had anybody; how many of these are in flight
+        self.recent: deque[set[int]] = deque(maxlen=8)
+        self.flying = 0
         self.kept: dict[int, Known] = {}
         self.parked: list[set[int]] = []
         self.sizes = [(g.attention, g.tokens_per_column(setting.dcp_size)) for g in setting.groups]
@@ -251,7 +257,10 @@ class SchedulerLaws:
 
     def planned(self, planned: Planned, events: list[Event], flying: int) -> None:
         """A step was planned; `flying`: steps in flight before it."""
+        self.flying = flying
         victims = self._calls(events, planned)
+        if planned.tokens:
+            self.recent.append({name for name, _ in planned.tokens})
         if planned.new or planned.resumed:
             self._admitted(planned, victims)
         self._budgets(planned)
@@ -313,16 +322,26 @@ class SchedulerLaws:
             self._victim(event.request)
             victims.append(event.request)
         if victims and asker not in victims and asker not in {name for name, _ in planned.tokens}:
-            self.broken("needless", "not scheduled", f"{victims} preempted for {asker}, which is not scheduled")
+            sign = NEXT_STAYS if self._next_stays() else "not scheduled"
+            self.broken("needless", sign, f"{victims} preempted for {asker}, which is not scheduled")
         return victims
 
-    def _victim(self, name: int) -> None:
+    def _next_victim(self) -> Known | None:
         """S6, S27: who came last; the least urgent, of equals the first in the list."""
-        if not self.running:
-            return
-        right = self.running[-1]
         if self.by_priority:
-            right = max(self.running, key=lambda known: (known.priority, known.arrival))
+            return max(self.running, key=lambda known: (known.priority, known.arrival), default=None)
+        return self.running[-1] if self.running else None
+
+    def _next_stays(self) -> bool:
+        """S49: whether a step in flight may still write the blocks of the one who would have to go next."""
+        following = self._next_victim()
+        flying = list(self.recent)[len(self.recent) - self.flying :]
+        return self.setting.defers_frees and following is not None and any(following.id in step for step in flying)
+
+    def _victim(self, name: int) -> None:
+        right = self._next_victim()
+        if right is None:
+            return
         if right.id != name:
             self.broken("victim", "wrong", f"preempted {name}, the victim is {right.id}")
         self.preempted(name)
