@@ -61,7 +61,7 @@ class CachingManager(Manager):
         self.nodes: dict[Any, int] = {}
         self.holders: dict[int, tuple[Content, int]] = {}
         self.found: dict[int, Any] = {}
-        self.defers = setting.defers_copies
+        self.defers, self.tells = setting.defers_copies, setting.enable_kv_cache_events
         self.pins: deque[Row] = deque()
         self.reused: list[int] = []
         self.retained: deque[list[Any]] = deque()
@@ -88,10 +88,11 @@ class CachingManager(Manager):
         for block_hash in new:
             boundary += self.hash_size
             node = stub.content.named[boundary + self.ahead]
-            told = int.from_bytes(block_hash, "big") & ((1 << 64) - 1)
             self.nodes.setdefault(block_hash, node)
-            self.nodes.setdefault(told, node)
-            self.holders.setdefault(told, (stub.content, boundary))
+            if self.tells:  # as events name it
+                told = int.from_bytes(block_hash, "big") & ((1 << 64) - 1)
+                self.nodes.setdefault(told, node)
+                self.holders.setdefault(told, (stub.content, boundary))
         stub.block_hashes.extend(new)
 
     def look_up(self, query: Query) -> Any:
