@@ -98,12 +98,12 @@ OVERFLOWED = (8, 2048, 256)
 
 #: which break the law: declared as dflash-charged-one-row-short and fill-in-charged-one-row-short
 BROKEN = {
-    *(("dflash", release) for release in CONFIRMED["rules"][:2]),
-    *(("dspark_fill_in", release) for release in CONFIRMED["rules"][:-1]),
+    *(("dflash", release) for release in CONFIRMED["manager"][:2]),
+    *(("dspark_fill_in", release) for release in CONFIRMED["manager"][:-1]),
 }
 
 
-@pytest.mark.parametrize("release", CONFIRMED["rules"])
+@pytest.mark.parametrize("release", CONFIRMED["manager"])
 @pytest.mark.parametrize("row", METHODS.values(), ids=lambda row: row.title)
 def test_draft_rows_fit(row, release):
     """Law B-L1 with the policy of a confirmed release, every K, at the borders of T and R."""
@@ -120,7 +120,7 @@ def test_draft_rows_fit(row, release):
     assert ((row.name, release) in BROKEN) == bool(over)
 
 
-@pytest.mark.parametrize("release", CONFIRMED["rules"])
+@pytest.mark.parametrize("release", CONFIRMED["manager"])
 def test_policies_of_a_confirmed_release_are_its_table(release):
     """What is charged, and the limit for a pass of its own: one fact, kept in the table of methods too."""
     here = [charge for charge in CHARGES if charge.covers(release)]

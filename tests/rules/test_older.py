@@ -16,7 +16,7 @@ from oracle.released import row_of, rows_of, words_of
 from oracle.releases import CONFIRMED, NEWEST, changed, choices_of
 
 SOME = (1, 2, 3, 8)
-OLDER = ("0.22.1", "0.23.0", "0.24.0", "0.25.1", *CONFIRMED["rules"][:-1])
+OLDER = ("0.22.1", "0.23.0", "0.24.0", "0.25.1", *CONFIRMED["manager"][:-1])
 #: T = 2048, R = 256, K = 8
 OVERFLOWED = {"method": "dflash", "drafts": 8, "budget": 2048, "seqs": 256}
 
