@@ -47,23 +47,12 @@ class Facts:
         self.cut.clear()
 
 
-class RecordedLedger(Ledger):
-    """The accounting with caching off."""
+class _Recorded(Ledger):
+    """What both accountings do: keep the facts."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.facts = Facts()
-
-    def _may_admit(self, request: Request, op: Extend) -> bool:
-        start = request.computed + op.external
-        if request.loading or start > request.tokens:
-            return False
-        left = request.tokens - start
-        return (op.new == 0 and op.external > 0) or 1 <= op.new <= max(left, 1 + self.drafts)
-
-    def _may_go_on(self, request: Request, op: Extend) -> bool:
-        known = request.tokens + request.placeholders - request.computed
-        return 1 <= op.new <= (known + self.drafts if known == 1 else known)
 
     def _may_release(self, request: Request, op: Release) -> bool:
         return request.holds or not op.preempt
@@ -80,12 +69,23 @@ class RecordedLedger(Ledger):
         return settled
 
 
-class RecordedCachingLedger(CachingLedger):
-    """The accounting with caching on."""
+class RecordedLedger(_Recorded):
+    """The accounting with caching off."""
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        self.facts = Facts()
+    def _may_admit(self, request: Request, op: Extend) -> bool:
+        start = request.computed + op.external
+        if request.loading or start > request.tokens:
+            return False
+        left = request.tokens - start
+        return (op.new == 0 and op.external > 0) or 1 <= op.new <= max(left, 1 + self.drafts)
+
+    def _may_go_on(self, request: Request, op: Extend) -> bool:
+        known = request.tokens + request.placeholders - request.computed
+        return 1 <= op.new <= (known + self.drafts if known == 1 else known)
+
+
+class RecordedCachingLedger(_Recorded, CachingLedger):
+    """The accounting with caching on."""
 
     def asks(self, op: Extend) -> Request | None:
         request = self.requests.get(op.request)
@@ -99,20 +99,6 @@ class RecordedCachingLedger(CachingLedger):
     def _new(self, op: Extend, request: Request, start: int, waiting: bool) -> int:
         known = request.tokens + (0 if waiting else request.placeholders) - start
         return min(op.new, known + (self.drafts if known == 1 else 0)) if known > 0 else 0
-
-    def _may_release(self, request: Request, op: Release) -> bool:
-        return request.holds or not op.preempt
-
-    def granted(self, call: Call) -> Step | None:
-        if call.waiting:
-            self.facts.admitted(self.requests[call.request], self.launched)
-        return super().granted(call)
-
-    def settle(self, op: Settle) -> Settled | None:
-        settled = super().settle(op)
-        if settled is not None:
-            self.facts.settled(settled, self.requests)
-        return settled
 
     def publishes(self, settled: Settled) -> list[Request]:
         return [request for request in super().publishes(settled) if request.id not in self.facts.ended]

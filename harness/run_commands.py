@@ -10,9 +10,10 @@ from typing import Any
 import click
 from attrs import evolve, field, frozen
 
-from harness import findings, tracefile
+from harness import tracefile
 from harness.console import console, progress, show_report
 from harness.forks import HANG_SECONDS
+from harness.levels import BESIDE, Wanted
 from harness.options import Duration, Words, aspects_option, release_option, target_option
 from harness.show_commands import Sampled, html_option, write_summary
 from harness.targets.compat import TargetError, installed_release
@@ -24,29 +25,6 @@ LEVELS = ("manager", "rules", "warmup", "scheduler")
 ALL = "all"
 #: where several levels share a budget: warmups and scheduler steps for each minute of it
 A_MINUTE = {"warmup": 800, "scheduler": 20_000}
-
-
-@frozen(kw_only=True)
-class Wanted:
-    """The options of a run, but for its levels."""
-
-    steps: int | None
-    budget: float | None
-    seed: int
-    workers: int
-    target: str | None
-    aspects: frozenset[str]
-    out: Path
-    findings: bool
-    hang: float
-    kernels: str
-    as_json: bool
-    release: str | None
-
-    @property
-    def seconds(self) -> float | None:
-        """When a level ends by time."""
-        return self.budget if self.budget is not None else None if self.steps is not None else 60.0
 
 
 @frozen
@@ -191,7 +169,7 @@ def _manager(wanted: Wanted) -> Ended:
         out=wanted.out,
         release=wanted.release,
         make_target=make_target,
-        declared=_declared(wanted) if wanted.findings else None,
+        declared=wanted.declared() if wanted.findings else None,
         hang_seconds=wanted.hang,
         control=upstream(make_target),
     )
@@ -205,44 +183,7 @@ def _manager(wanted: Wanted) -> Ended:
 
 def _other(name: str, wanted: Wanted) -> Ended:
     """A run of a level beside the manager's; its text is printed."""
-    from harness import levels
-
-    if name == "rules":  # a grid: it has an end of its own, some half a minute away
-        report = levels.run_rules(
-            seconds=wanted.budget,
-            most=wanted.steps,
-            out=wanted.out,
-            release=wanted.release,
-            declared=_declared(wanted),
-        )
-    elif name == "scheduler":
-        report = levels.run_scheduler(
-            seed=wanted.seed,
-            steps=wanted.steps,
-            seconds=wanted.seconds,
-            workers=wanted.workers,
-            out=wanted.out,
-            release=wanted.release,
-            findings=wanted.findings,
-            hang_seconds=wanted.hang,
-            target=wanted.target,
-        )
-    else:
-        report = levels.run_warmup(
-            seed=wanted.seed,
-            warmups=wanted.steps,
-            seconds=wanted.seconds,
-            workers=wanted.workers,
-            out=wanted.out,
-            release=wanted.release,
-            findings=wanted.findings,
-            hang_seconds=wanted.hang,
-            kernels=wanted.kernels,
-        )
+    report = BESIDE[name](wanted)
     if not wanted.as_json:
         click.echo(report.text)
     return Ended(report.verdict, report.data, report.least)
-
-
-def _declared(wanted: Wanted) -> findings.Declared:
-    return findings.Declared(findings.load() if wanted.findings else (), wanted.release)

@@ -8,8 +8,9 @@ from attrs import evolve, fields
 
 from harness import __version__, tracefile
 from harness.report import workload_reasons
+from harness.report.folder import TEMPLATES
 from harness.report.terms import terms_text
-from harness.report.workload_script import TEMPLATES, script
+from harness.report.workload_script import script
 from harness.targets.source import locate
 from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
 from harness.workload_table import HEAD, rows

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
 from harness.campaign.corpus import Corpus, Entry
 from harness.outcome import Options
 from harness.passes import Asked, CachingRecorder, Recorder
 from harness.report.calls import slots_arguments
+from harness.report.folder import TEMPLATES
 from harness.targets.specs import spec_arguments
 from harness.trace_run import new_replay
 from oracle.content import Content, item_length
 from oracle.setting import Setting
 from oracle.trace import Call, Query, Trace
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parents[1] / "report"),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=StrictUndefined,
-)
 #: of a call that is waiting (or preempted), and preempted
 _STATUS = {(True, True): "PREEMPTED", (True, False): "WAITING", (False, False): "RUNNING"}
 
@@ -34,7 +25,7 @@ _STATUS = {(True, True): "PREEMPTED", (True, False): "WAITING", (False, False): 
 def script(corpus: Corpus, file: str) -> str:
     """The text of the file."""
     records = [record(entry, entry.trace) for entry in corpus.entries if isinstance(entry.trace, Trace)]
-    return _TEMPLATES.get_template("corpus.py.j2").render(
+    return TEMPLATES.get_template("corpus.py.j2").render(
         version=__version__, release=corpus.release, file=file, records=[json.dumps(one) for one in records]
     )
 

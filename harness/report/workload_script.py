@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
-from typing import Any
 
 from attrs import NOTHING, fields
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness import __version__
 from harness.report.calls import call_text, keywords
+from harness.report.folder import TEMPLATES
 from harness.report.script import spec_text
 from harness.targets.config import BYPASSED, MODELS, speculative_arguments
+from harness.targets.engine import scheduler_arguments
 from harness.targets.specs import spec_arguments
 from harness.workload_outcome import WorkloadOutcome
 from oracle.budget import Case
@@ -30,13 +29,6 @@ from oracle.workload import (
     Update,
 )
 
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=StrictUndefined,
-)
 #: what a step says of requests, each with a count; as a dict in the script
 _COUNTS = ("accepted", "stops", "drafts", "valid")
 
@@ -59,7 +51,9 @@ def script(
         method=_drafter(setting),
         specs=[spec_text(group, indent=4) for group in setting.groups],
         classes=sorted({spec_arguments(group)[0] for group in setting.groups}),
-        scheduler_config=call_text("scheduler_config=SchedulerConfig", keywords(_scheduler(setting)), indent=4).strip(),
+        scheduler_config=call_text(
+            "scheduler_config=SchedulerConfig", keywords(scheduler_arguments(setting)), indent=4
+        ).strip(),
         workload=_lines(trace, outcome, difference.step, steps),
         raises=difference.sign.removeprefix("error:") if difference.aspect == "error" else "",
         stuck=difference.rule in ("progress", "drain"),
@@ -89,25 +83,6 @@ def _block_size(setting: SchedulerSetting) -> int:
     if setting.enable_caching:
         return min(group.block_size for group in setting.groups if group.cacheable)
     return setting.align_size or setting.scheduler_block_size
-
-
-def _scheduler(setting: SchedulerSetting) -> dict[str, Any]:
-    return {
-        "max_model_len": setting.max_model_len,
-        "is_encoder_decoder": setting.max_encoder_len > 0,
-        "max_num_batched_tokens": setting.max_num_batched_tokens,
-        "max_num_seqs": setting.max_num_seqs,
-        "max_num_scheduled_tokens": setting.max_num_scheduled_tokens,
-        "max_num_active_seqs": setting.max_num_active_seqs,
-        "long_prefill_token_threshold": setting.long_prefill_token_threshold,
-        "long_prefill_token_threshold_adaptive": setting.long_prefill_token_threshold_adaptive,
-        "enable_chunked_prefill": setting.enable_chunked_prefill,
-        "policy": setting.policy,
-        "prefill_schedule_interval": setting.prefill_schedule_interval,
-        "scheduler_reserve_full_isl": setting.scheduler_reserve_full_isl,
-        "watermark": setting.watermark,
-        "async_scheduling": setting.in_flight_depth > 1,
-    }
 
 
 def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: int) -> list[str]:

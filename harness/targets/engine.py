@@ -141,9 +141,9 @@ def engine_config(setting: SchedulerSetting) -> Any:
     return built
 
 
-def _scheduler_config(setting: SchedulerSetting) -> Any:
-    settings = modules().config
-    wanted = {
+def scheduler_arguments(setting: SchedulerSetting) -> dict[str, Any]:
+    """The arguments of a `SchedulerConfig`, plain data."""
+    return {
         "max_model_len": setting.max_model_len,
         "is_encoder_decoder": setting.max_encoder_len > 0,
         "max_num_batched_tokens": setting.max_num_batched_tokens,
@@ -159,7 +159,11 @@ def _scheduler_config(setting: SchedulerSetting) -> Any:
         "watermark": setting.watermark,
         "async_scheduling": setting.in_flight_depth > 1,
     }
-    return settings.SchedulerConfig(**compat.options(settings.SchedulerConfig, wanted))
+
+
+def _scheduler_config(setting: SchedulerSetting) -> Any:
+    settings = modules().config
+    return settings.SchedulerConfig(**compat.options(settings.SchedulerConfig, scheduler_arguments(setting)))
 
 
 def features(operation: Submit) -> Any:
