@@ -217,7 +217,7 @@ def compare(
     question = evolve(question, release=release.rules)
     found = _compare_facts(question, release, reach, step)
     if not predict(question).refused:
-        found += place_differences(question, release.places, reach, step)
+        found += [one for one in _compare_places(question, release, reach, step) if one not in found]
     return found
 
 
@@ -225,6 +225,15 @@ def _compare_facts(case: Case, release: Release, reach: Counter[str], step: int)
     expected, observed = said(case), release.facts(case)
     meet(case, expected, reach)
     return [*differences(case, expected, observed, step), *law_differences(case, observed, step)]
+
+
+def _compare_places(case: Case, release: Release, reach: Counter[str], step: int) -> list[RuleDifference]:
+    """The further places of an accepted case; one refusal where the release builds no such configuration to ask."""
+    found = place_differences(case, release.places, reach, step)
+    if any(one.sign.startswith("error:") for one in found):
+        refusals = [one for one in differences(case, said(case), release.facts(case), step) if one.aspect == "refusal"]
+        return refusals or found
+    return found
 
 
 @define
@@ -262,7 +271,7 @@ def walk(release: Release, drafts: Sequence[int], reach: Counter[str]) -> Iterat
         yield _compare_facts(case, release, reach, step)
     for case in kept_cases(drafts, release.rules):
         step += 1
-        yield place_differences(case, release.places, reach, step)
+        yield _compare_places(case, release, reach, step)
     for counts in count_cases() if release.draft_counts is not None else ():
         step += 1
         reach["draft counts"] += 1

@@ -18,8 +18,8 @@ from oracle.scheduler_laws import follows
 from oracle.trace import GRANTED, Call, Rows
 from oracle.workload import FREE, Event, Planned, SchedulerSetting
 
-#: a session that was answered before
-SESSION = frozenset({"session"})
+#: a session that was answered before; while a step of it was in flight
+SESSION, FLOWN = "session", "answered in flight"
 
 
 class WorkloadMemory:
@@ -149,13 +149,14 @@ class WorkloadMemory:
 
     def answered(self, name: int, kept: int) -> None:
         """A session goes on without the token that was sampled last; what is in flight runs on for nobody."""
-        if any(step.request.id == name for batch in self.flights for step in batch.steps):
+        flown = any(step.request.id == name for batch in self.flights for step in batch.steps)
+        if flown:
             self._parted(name)
         request = self.requests.get(name)
         contents = None if request is None else self.memory.known.get(request)
         if contents is not None:
             del contents.truth[kept:]
-            contents.tags |= SESSION
+            contents.tags |= {SESSION, FLOWN} if flown else {SESSION}
             self.memory.rewound(contents, self.rows.get(name, ()), kept)
 
     def preempted(self, name: int, drop: bool) -> None:

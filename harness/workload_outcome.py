@@ -154,6 +154,8 @@ class Differences:
             cause = causes.get(violation.what, stuck_by)(self.setting, self.sessions) or unfreed_by(self.setting)
             cause = cause or alone_by(self.setting, self.sessions)
             tags = (cause,) if cause else ()
+        if violation.law == "needless":
+            tags = tuple(filter(None, [unfreed_by(self.setting)]))
         if violation.law == "W1" and violation.what.startswith("drafter"):
             tags += unreserved_by(self.setting)
         if violation.law == "handover" and self.setting.dcp_size > 1:

@@ -308,6 +308,10 @@ CAUSES = {
         "the cell was computed from a token that the session discarded",
         ("scheduler:Scheduler._update_request_as_session", _NAME),
     ),
+    "answered in flight": Cause(
+        "a step of the session was in flight when its answer ended, and has advanced the state by the discarded token",
+        ("scheduler:Scheduler._update_request_as_session", "scheduler:Scheduler._handle_stopped_request"),
+    ),
     "short drop": Cause(
         "a hit loses fewer tokens than the drafter looks ahead",
         (_LOOKUP, "coordinator:HybridKVCacheCoordinator.__init__"),

@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from harness import rules_grid, rules_level, rules_places
-from harness.rules_level import Release
-from oracle.budget import BUDGET, Facts, predict
+from harness.rules_level import Release, compare
+from oracle.budget import BUDGET, Case, Facts, predict
 from oracle.methods import METHODS, MTP_FAMILIES, WORDS, draft_counts
 
 SOME = (1, 2, 3, 8)
@@ -204,6 +204,25 @@ def test_a_place_that_breaks_is_found():
     places = {**_places(), "v1_room": lambda case: 1 // 0}
 
     assert {"error:ZeroDivisionError"} == {found.sign for found in _kept(places)}
+
+
+def test_a_configuration_that_is_refused_is_one_difference():
+    """Where the release builds nothing, none of its places can be asked: one refusal, not an error a place."""
+
+    def fails(case):
+        raise ValueError("no such configuration")
+
+    def refuses(case):
+        return Facts(refused=BUDGET) if case.method == "ngram" else predict(case)
+
+    broken = {name: fails for name in CLEAN.places}
+    case = Case(method="ngram", drafts=3)
+    refused = compare(case, evolve(CLEAN, facts=refuses, places=broken))
+    asked = compare(case, evolve(CLEAN, places=broken))
+
+    assert ["rules/refusal/ngram/B6/refused"] == [one.fingerprint for one in refused]
+    assert {"error:ValueError"} == {one.sign for one in asked}
+    assert len(asked) > 1
 
 
 def test_places_like_the_table_agree():
