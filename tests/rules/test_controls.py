@@ -215,7 +215,7 @@ def test_a_configuration_that_is_refused_is_one_difference():
     def refuses(case):
         return Facts(refused=BUDGET) if case.method == "ngram" else predict(case)
 
-    broken = {name: fails for name in CLEAN.places}
+    broken = dict.fromkeys(CLEAN.places, fails)
     case = Case(method="ngram", drafts=3)
     refused = compare(case, evolve(CLEAN, facts=refuses, places=broken))
     asked = compare(case, evolve(CLEAN, places=broken))
