@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.targets.live_recording import recorded_engine
 from oracle.groups import FullAttention
-from oracle.workload import SchedulerSetting
+from oracle.scheduler_setting import SchedulerSetting
 
 #: a turn is as many steps as a block has tokens: in each of them every request takes a block once
 TURNS, STEPS, WARM = 90, 16, 2

@@ -19,6 +19,7 @@ from oracle.cached_allocator import CachingAllocator
 from oracle.lookup import SUSPECTS
 from oracle.scheduler import Scheduler
 from oracle.scheduler_request import Request
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import ASPECTS, Call, Difference, Drained, Hit, Observation, Query, Rows
 from oracle.workload import (
     ASK,
@@ -35,7 +36,6 @@ from oracle.workload import (
     Delivered,
     Event,
     Planned,
-    SchedulerSetting,
     Situation,
     State,
     Transfers,

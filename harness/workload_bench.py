@@ -25,7 +25,7 @@ from harness.workload_drive import END, SITUATION, Drive, Note
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import run_shard
 from harness.workloads import judged
-from oracle.workload import SchedulerSetting
+from oracle.scheduler_setting import SchedulerSetting
 from strategies.workloads import decode, draw
 
 SHARDS, TRACES, ROUNDS = 10, 10, 3

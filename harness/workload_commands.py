@@ -14,7 +14,8 @@ from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import shrink_workload
 from harness.workloads import run_workload
 from oracle.scheduler_party import OracleScheduler
-from oracle.workload import SchedulerSetting, SchedulerTarget, SchedulerTrace
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import SchedulerTarget, SchedulerTrace
 
 
 def replay(trace: SchedulerTrace, declared: Declared, target: str | None) -> int:

@@ -16,6 +16,7 @@ from harness.workload_outcome import MakeScheduler
 from oracle.client import Client
 from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.workload import (
     STOP,
     UNPAUSED,
@@ -26,7 +27,6 @@ from oracle.workload import (
     Planned,
     Reset,
     SchedulerOperation,
-    SchedulerSetting,
     SchedulerTrace,
     Step,
     Submit,

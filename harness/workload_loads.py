@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call, Row
-from oracle.workload import ASK, ENDED, NOTHING_MOVED, START, Event, SchedulerSetting, Step, Transfers
+from oracle.workload import ASK, ENDED, NOTHING_MOVED, START, Event, Step, Transfers
 
 Load = tuple[Call, Row]
 """The call that took the blocks, and the first group's row."""

@@ -15,8 +15,9 @@ from oracle.cached_memory import CachingMemory
 from oracle.ledger import Batch, Request, Settled, Step
 from oracle.memory import Contents, Memory, Violation
 from oracle.scheduler_laws import follows
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call, Rows
-from oracle.workload import FREE, Event, Planned, SchedulerSetting
+from oracle.workload import FREE, Event, Planned
 
 #: a session that was answered before; while a step of it was in flight
 SESSION, FLOWN = "session", "answered in flight"

@@ -23,6 +23,7 @@ from oracle.content import Content
 from oracle.groups import Mamba
 from oracle.memory import Violation
 from oracle.scheduler_laws import AGAIN, ALONE, HELD, SESSION, SESSIONS
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference, Rows
 from oracle.workload import (
     SCHEDULER_ASPECTS,
@@ -30,7 +31,6 @@ from oracle.workload import (
     Event,
     Planned,
     SchedulerDifference,
-    SchedulerSetting,
     SchedulerTarget,
     SchedulerTrace,
     Update,

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import Any
 
 from oracle.groups import Mamba
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call
-from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered, Event, Planned, SchedulerSetting
+from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered, Event, Planned
 
 
 def count_step(

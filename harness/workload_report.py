@@ -16,8 +16,9 @@ from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOut
 from harness.workload_table import HEAD, rows
 from harness.workloads import run_workload
 from oracle.groups import Group
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import SchedulerSetting, SchedulerTrace
+from oracle.workload import SchedulerTrace
 
 
 def write(

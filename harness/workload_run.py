@@ -11,8 +11,9 @@ from attrs import define, evolve, field, frozen
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
 from harness.workloads import run_in_passes
 from oracle.releases import NEWEST, choices_of, specified
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import Planned, SchedulerSetting, SchedulerTarget, SchedulerTrace
+from oracle.workload import Planned, SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw
 
 #: traces a shard

@@ -28,8 +28,9 @@ from harness.workload_plainer import (
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Group
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import Abort, SchedulerOperation, SchedulerSetting, SchedulerTrace, Step, Submit, Update
+from oracle.workload import Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 #: workloads tried before the shrinker gives up
 MAX_TRIES = 4000

@@ -11,7 +11,7 @@ from oracle.laws import blocks_for_one
 from oracle.methods import unreserved
 from oracle.released import method_of
 from oracle.scheduler import Scheduler
-from oracle.workload import SchedulerSetting
+from oracle.scheduler_setting import SchedulerSetting
 
 #: columns counted without the DCP ranks that they are spread over
 UNSHARDED = "without the DCP factor"

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from oracle.groups import Mamba
-from oracle.workload import ASYNC, SchedulerSetting, Submit
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import ASYNC, Submit
 
 
 class FarSide:

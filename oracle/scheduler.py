@@ -17,10 +17,11 @@ from oracle.breakdown import Breakdown, formula
 from oracle.chunks import Chunks, chunks_of
 from oracle.methods import draft_counts, method, takes_counts
 from oracle.scheduler_request import InFlight, Request
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.scheduler_step import NextStep
 from oracle.scheduler_transfers import Blocks, Loads
 from oracle.trace import GRANTED, Call
-from oracle.workload import PAUSED_NEW, RUNNING, UNPAUSED, Planned, SchedulerSetting
+from oracle.workload import PAUSED_NEW, RUNNING, UNPAUSED, Planned
 
 
 class Scheduler(Loads):

@@ -15,6 +15,7 @@ from attrs import define, field
 from oracle.client import Client
 from oracle.groups import ceil_div
 from oracle.memory import Violation
+from oracle.scheduler_setting import PRIORITY, SchedulerSetting
 from oracle.trace import GRANTED, REFUSED, Row, Rows
 from oracle.workload import (
     ASK,
@@ -23,14 +24,12 @@ from oracle.workload import (
     GIVE,
     NOTHING_MOVED,
     POP,
-    PRIORITY,
     RUNNING,
     TRIM,
     UNPAUSED,
     Delivered,
     Event,
     Planned,
-    SchedulerSetting,
     Situation,
     Submit,
     Transfers,

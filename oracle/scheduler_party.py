@@ -11,6 +11,7 @@ from oracle.cached_allocator import CachingAllocator
 from oracle.content import Content
 from oracle.scheduler import Scheduler
 from oracle.scheduler_request import Request
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import DONE, GRANTED, Call, Drained, Observation, Query, Rows
 from oracle.workload import (
     ASK,
@@ -28,7 +29,6 @@ from oracle.workload import (
     Delivered,
     Event,
     Planned,
-    SchedulerSetting,
     Situation,
     Submit,
     Transfers,

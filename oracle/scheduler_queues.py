@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from oracle.content import Content
 from oracle.scheduler_request import InFlight, Request
+from oracle.scheduler_setting import PRIORITY, SchedulerSetting
 from oracle.trace import Call, Observation
 from oracle.workload import (
     COMPILING,
@@ -17,12 +18,10 @@ from oracle.workload import (
     LENGTH,
     LOADING,
     PREEMPTED,
-    PRIORITY,
     RUNNING,
     STOPPED,
     UNPAUSED,
     Delivered,
-    SchedulerSetting,
     Situation,
     Submit,
 )

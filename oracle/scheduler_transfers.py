@@ -14,6 +14,7 @@ from oracle.groups import Mamba, ceil_div
 from oracle.remote import FarSide
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_sessions import Sessions
+from oracle.scheduler_setting import RECOMPUTE, SchedulerSetting
 from oracle.trace import Call, Rows
 from oracle.workload import (
     COMPILING,
@@ -22,10 +23,8 @@ from oracle.workload import (
     NOTHING_MOVED,
     PAUSED_SESSION,
     PREEMPTED,
-    RECOMPUTE,
     WAITING,
     Delivered,
-    SchedulerSetting,
     Submit,
     Transfers,
 )

@@ -20,25 +20,27 @@ from oracle.laws import blocks_for_one
 from oracle.methods import METHODS, Method, method
 from oracle.released import method_of
 from oracle.releases import NEWEST, Choices, choices_of, specified
-from oracle.setting import Setting
-from oracle.workload import (
-    ASYNC,
+from oracle.scheduler_setting import (
     FAIL,
     FCFS,
     KV_BOTH,
     KV_CONSUMER,
     KV_PRODUCER,
-    PAUSED_ALL,
-    PAUSED_NEW,
     PRIORITY,
     RECOMPUTE,
+    SchedulerSetting,
+)
+from oracle.setting import Setting
+from oracle.workload import (
+    ASYNC,
+    PAUSED_ALL,
+    PAUSED_NEW,
     SYNC,
     UNPAUSED,
     Abort,
     Pause,
     Reset,
     SchedulerOperation,
-    SchedulerSetting,
     SchedulerTrace,
     Step,
     Submit,

@@ -16,18 +16,9 @@ from harness.targets.specs import spec_arguments
 from harness.workload_outcome import WorkloadOutcome
 from oracle.budget import Case
 from oracle.groups import Mamba
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import (
-    UNPAUSED,
-    Pause,
-    Reset,
-    SchedulerOperation,
-    SchedulerSetting,
-    SchedulerTrace,
-    Step,
-    Submit,
-    Update,
-)
+from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 #: what a step says of requests, each with a count; as a dict in the script
 _COUNTS = ("accepted", "stops", "drafts", "valid")

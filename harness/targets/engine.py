@@ -16,7 +16,8 @@ from harness.targets import compat, config, connector
 from oracle.budget import Case
 from oracle.groups import Mamba
 from oracle.methods import METHODS
-from oracle.workload import STOP, SchedulerSetting, Submit
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import STOP, Submit
 
 
 @cache

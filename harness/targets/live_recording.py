@@ -9,7 +9,7 @@ from unittest import mock
 
 from harness.targets import compat, recorder
 from harness.targets.model_free import Engine
-from oracle.workload import SchedulerSetting
+from oracle.scheduler_setting import SchedulerSetting
 
 
 def recorded_engine(

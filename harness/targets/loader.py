@@ -12,9 +12,10 @@ from harness.targets.cached import CachingManager
 from harness.targets.compat import TargetError, import_vllm
 from harness.targets.manager import Manager
 from harness.workload_outcome import MakeScheduler
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.setting import Setting
 from oracle.trace import Target
-from oracle.workload import SchedulerSetting, SchedulerTarget
+from oracle.workload import SchedulerTarget
 
 #: what a Target can do
 METHODS = ("extend", "release", "give_back", "trim", "new_step", "audit")

@@ -13,7 +13,7 @@ from unittest import mock
 
 from harness.targets import compat
 from harness.targets.engine import engine_config, modules
-from oracle.workload import SchedulerSetting
+from oracle.scheduler_setting import SchedulerSetting
 
 #: tokens that are answered; the models of `config` know 128
 FIRST, LAST = 2, 119

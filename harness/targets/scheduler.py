@@ -13,6 +13,7 @@ from harness.targets import compat
 from harness.targets.engine import Compiling, Grammars, engine_config, features, modules, sampling
 from oracle.content import Content
 from oracle.remote import FarSide
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import DONE, GRANTED, REFUSED, Call, Observation, Rows
 from oracle.workload import (
     ASK,
@@ -32,7 +33,6 @@ from oracle.workload import (
     Delivered,
     Event,
     Planned,
-    SchedulerSetting,
     Situation,
     State,
     Submit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oracle.groups import FullAttention
-from oracle.workload import SchedulerSetting
+from oracle.scheduler_setting import SchedulerSetting
 
 FULL = FullAttention(block_size=16)
 

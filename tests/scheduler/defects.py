@@ -18,8 +18,9 @@ from harness.targets.scheduler import Scheduler
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_shrink import Shrunk, shrink_workload
 from harness.workloads import run_workload
+from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import SchedulerSetting, SchedulerTarget, SchedulerTrace
+from oracle.workload import SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw
 
 #: steps planned before a defect counts as missed

@@ -21,7 +21,8 @@ from harness.workload_run import Canary, run_shard
 from harness.workload_table import text
 from harness.workloads import run_in_passes, run_workload
 from oracle.groups import RSWA, FullAttention, Mamba, SlidingWindow
-from oracle.workload import Abort, Pause, Planned, Reset, SchedulerSetting, SchedulerTrace, Step, Submit
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import Abort, Pause, Planned, Reset, SchedulerTrace, Step, Submit
 from strategies.workloads import decode, draw
 
 pytestmark = pytest.mark.usefixtures("release")

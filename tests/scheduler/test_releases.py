@@ -17,7 +17,8 @@ from oracle.methods import METHODS
 from oracle.released import method_of
 from oracle.releases import CONFIRMED, NEWEST, choices_of, specified
 from oracle.scheduler_party import OracleScheduler
-from oracle.workload import SchedulerSetting, SchedulerTrace, Step, Submit, of_release
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import SchedulerTrace, Step, Submit, of_release
 from strategies.workloads import decode, draw
 
 RELEASES = CONFIRMED["scheduler"]

@@ -14,18 +14,8 @@ from harness.workload_outcome import WorkloadOptions
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention
-from oracle.workload import (
-    ENDED,
-    NOTHING_MOVED,
-    START,
-    Abort,
-    Event,
-    SchedulerSetting,
-    SchedulerTrace,
-    Step,
-    Submit,
-    check_workload,
-)
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import ENDED, NOTHING_MOVED, START, Abort, Event, SchedulerTrace, Step, Submit, check_workload
 
 pytestmark = pytest.mark.usefixtures("release")
 

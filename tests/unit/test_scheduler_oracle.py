@@ -11,7 +11,8 @@ from oracle.chunks import Chunks
 from oracle.errors import SettingError
 from oracle.groups import FullAttention
 from oracle.scheduler import Scheduler
-from oracle.workload import Delivered, Planned, SchedulerSetting, Submit
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import Delivered, Planned, Submit
 
 STOP = 1
 

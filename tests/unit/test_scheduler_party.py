@@ -10,7 +10,8 @@ from harness.workload_table import terms
 from harness.workloads import run_workload
 from oracle.groups import FullAttention
 from oracle.scheduler_party import OracleScheduler
-from oracle.workload import SchedulerSetting, SchedulerTarget, SchedulerTrace, Step, Submit
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import SchedulerTarget, SchedulerTrace, Step, Submit
 from strategies.workloads import decode, draw
 
 
