@@ -42,15 +42,28 @@ def build(store: str, page: Path, seed: int, steps: int, levels: frozenset[str])
     kept = storage.open_store(store)
     if not page.is_file():
         raise SlotcheckError(f"no page of a score {page}; slotcheck score --page writes one")
-    talk = console(stderr=True)
-
-    def say(line: str) -> None:
-        talk.print(line, markup=False, soft_wrap=True)
-
     only = [level for level in LEVELS if level in levels]
-    found = gathering.build(page, seed, steps, say, only)
+    found = gathering.build(page, seed, steps, _say, only)
     corpus.keep(kept, found)
     click.echo(f"{len(found.entries)} traces kept in {kept.address}")
+
+
+def _say(line: str) -> None:
+    console(stderr=True).print(line, markup=False, soft_wrap=True)
+
+
+@corpus_group.command("grow")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Which traces.")
+@release_option
+def grow(file: Path, seed: int) -> None:
+    """Add traces to a corpus file for the crossings that it lacks; some minutes."""
+    from harness.campaign import gathering
+
+    had = corpus.read(file)
+    found = gathering.grown(had, seed, _say)
+    tracefile.write_text(file, found.text())
+    click.echo(f"{len(found.entries) - len(had.entries)} traces added to {file}")
 
 
 @corpus_group.command("export")

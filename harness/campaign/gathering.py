@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from attrs import define, evolve, field
@@ -18,7 +19,7 @@ from attrs import define, evolve, field
 from harness import findings, passes, rules_grid, score, score_levels, warmup_run, workload_run
 from harness.campaign.corpus import Corpus, Entry
 from harness.campaign.cover import cover
-from harness.campaign.levels import Levels, ManagerLevel, WarmupLevel
+from harness.campaign.levels import Levels, ManagerLevel, WarmupLevel, crossings_of
 from harness.mutants import Mutant, mutants_of
 from harness.outcome import Options
 from harness.reach import Reach
@@ -43,6 +44,7 @@ KERNEL_SHARDS = 4
 TRIES = 400
 Met = tuple[AnyTrace, frozenset[str]]
 Say = Callable[[str], None]
+NOTHING: Mapping[str, AbstractSet[str]] = {}
 
 
 # ------------------------------------------------------------------------------------------------------ crossings
@@ -65,7 +67,7 @@ def drawn(levels: Levels, name: str, seed: int, shard: int) -> Iterator[Met]:
             prediction = passes.predict(one, profile, level.options)
             outcome = prediction.outcome
             if not outcome.differences and not outcome.declared and passes.play(prediction, level.make) is None:
-                yield outcome.trace, frozenset(prediction.reach.counts)
+                yield outcome.trace, crossings_of(prediction.reach.counts)
         return
     if name == "rules":
         questions = [*rules_grid.cases((1, 2, 3)), *rules_grid.cases(range(4, 17)), *rules_grid.kept_cases((1, 2, 3))]
@@ -90,10 +92,14 @@ def drawn(levels: Levels, name: str, seed: int, shard: int) -> Iterator[Met]:
             yield each, met
 
 
-def crossings(levels: Levels, names: Sequence[str], seed: int, say: Say) -> Iterator[Entry]:
-    """The fewest drawn traces that cross everything, each cut to what it is there for."""
+def crossings(
+    levels: Levels, names: Sequence[str], seed: int, say: Say, had: Mapping[str, AbstractSet[str]] = NOTHING
+) -> Iterator[Entry]:
+    """The fewest drawn traces that cross everything but what a level `had`, each cut to what it is there for."""
     for name in names:
-        want = levels[name].wanted()
+        want = levels[name].wanted() - had.get(name, frozenset())
+        if not want:
+            continue
         candidates: dict[AnyTrace, set[str]] = {}
         left = set(want)
         for shard in range(SHARDS):
@@ -281,6 +287,21 @@ def build(page: Path, seed: int, steps: int, say: Say, only: Sequence[str] = LEV
     return _fewest(killers, say)
 
 
+def grown(corpus: Corpus, seed: int, say: Say) -> Corpus:
+    """A corpus with traces for the crossings that came, or became rarer, since it was gathered; what it has stays."""
+    levels = Levels()
+    names = [name for name in LEVELS if any(entry.trace.level == name for entry in corpus.entries)]
+    had: dict[str, set[str]] = {name: set() for name in names}
+    for entry in corpus.entries:
+        had[entry.trace.level] |= levels[entry.trace.level].crossed(entry.trace)[0]
+    return _sorted([*corpus.entries, *crossings(levels, names, seed, say, had)])
+
+
+def _sorted(entries: list[Entry]) -> Corpus:
+    entries.sort(key=lambda entry: (LEVELS.index(entry.trace.level), entry.name))
+    return Corpus(release=installed_release(), entries=tuple(entries))
+
+
 def _fewest(killers: Killers, say: Say) -> Corpus:
     """The cover of crossings and mutants."""
     every = {entry.name: entry for entry in killers.entries}
@@ -296,6 +317,4 @@ def _fewest(killers: Killers, say: Say) -> Corpus:
     chosen = cover(covers)
     covered: set[str] = set().union(*covers.values())
     say(f"{len(chosen)} of {len(every)} traces: {sum(one.startswith('mutant') for one in covered)} mutants killed")
-    entries = [evolve(every[name], why=tuple(sorted(why))) for name, why in chosen.items()]
-    entries.sort(key=lambda entry: (LEVELS.index(entry.trace.level), entry.name))
-    return Corpus(release=installed_release(), entries=tuple(entries))
+    return _sorted([evolve(every[name], why=tuple(sorted(why))) for name, why in chosen.items()])

@@ -126,7 +126,7 @@ class ManagerLevel(Level[Trace]):
     def crossed(self, trace: Trace) -> tuple[frozenset[str], bool]:
         reach = Reach()
         outcome = run_trace(trace, self.make, self.options, reach)
-        return _met(reach.counts), not (outcome.differences or outcome.declared)
+        return crossings_of(reach.counts), not (outcome.differences or outcome.declared)
 
     def shrunk_apart(self, trace: Trace, sign: str) -> Shrunk:
         small = shrink_isolated(trace, process_difference(trace, sign), self.make, self.options)
@@ -167,7 +167,7 @@ class WarmupLevel(Level[WarmupTrace]):
         outcome = run_warmups(trace, self.make, self.options)
         reach = Counter({"kernels: block tables": 1})
         warmup_run.count(reach, outcome)
-        return _met(reach), not outcome.differences
+        return crossings_of(reach), not outcome.differences
 
     def shrunk(self, trace: WarmupTrace, difference: Difference) -> Shrunk:
         small = shrink_warmup(trace, difference, self.make, self.options)
@@ -211,7 +211,7 @@ class SchedulerLevel(Level[SchedulerTrace]):
 
     def crossed(self, trace: SchedulerTrace) -> tuple[frozenset[str], bool]:
         outcome = run_workload(trace, self.make, self.options)
-        return _met(outcome.reach), not outcome.differences
+        return crossings_of(outcome.reach), not outcome.differences
 
     def shrunk(self, trace: SchedulerTrace, difference: Difference) -> Shrunk:
         small = shrink_workload(trace, difference, self.make, self.options)
@@ -231,7 +231,7 @@ class RulesLevel(Level[RuleTrace]):
     def crossed(self, trace: RuleTrace) -> tuple[frozenset[str], bool]:
         reach: Counter[str] = Counter({"draft counts": trace.draft_counts is not None})
         found = compare(trace.question, self.release, reach)
-        return _met(reach), all(self.declared(one) for one in found)
+        return crossings_of(reach), all(self.declared(one) for one in found)
 
     def differences(self, trace: RuleTrace) -> tuple[list[Difference], list[Difference]]:
         found = compare(trace.question, self.release)
@@ -241,7 +241,8 @@ class RulesLevel(Level[RuleTrace]):
         return trace, difference, 0, True
 
 
-def _met(counts: Mapping[str, int]) -> frozenset[str]:
+def crossings_of(counts: Mapping[str, int]) -> frozenset[str]:
+    """The names of a reach table that were met at all."""
     return frozenset(name for name, count in counts.items() if count > 0)
 
 

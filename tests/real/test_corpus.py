@@ -12,12 +12,6 @@ from harness.campaign.replayed import levels
 
 FOLDER = Path(__file__).parents[2] / "corpus"
 KEPT = corpus.read(FOLDER / "corpus.json")
-#: crossings that came, or became rarer, after the corpus was gathered: gathering it again brings them
-NEWER = {
-    "manager": {"reused while read"},
-    "warmup": {"dcp interleaved"},
-    "scheduler": {"DCP x caching", "session goes on", "session updated", "session waits"},
-}
 LEVELS = sorted({entry.trace.level for entry in KEPT.entries})
 
 
@@ -47,7 +41,7 @@ def test_every_crossing_is_reached(installed, level):
         if entry.trace.level == level:
             crossed |= installed[level].crossed(entry.trace)[0]
 
-    assert installed[level].wanted() - crossed <= NEWER.get(level, set())
+    assert set() == installed[level].wanted() - crossed
 
 
 def test_the_plain_file_is_what_the_corpus_says():
