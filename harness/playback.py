@@ -94,9 +94,10 @@ class Playback:
         return Observation(GRANTED, new, rows, self.free)
 
     def release(self, request: int, deferred: bool) -> Observation:
-        self.free = self._take()["free"]
-        rows = self.rows.pop(request, ())
-        popped = tuple(block for row in rows for block in row) if deferred else ()
+        told = self._take()
+        self.free = told["free"]
+        self.rows.pop(request, None)
+        popped = tuple(told["deferred"]) if deferred else ()
         return Observation(DONE, (popped,), self.nothing, self.free)
 
     def new_step(self) -> Observation:

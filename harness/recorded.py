@@ -154,6 +154,7 @@ class Judged:
             if "u" in line and line.get("of", 1):
                 self.playback.returned = [said["returned"] for _, said in line.get("e", ()) if "returned" in said]
                 self._ledger.facts.cut.update(_ends(line))
+                self._spoil([said for _, said in line.get("e", ()) if "spoilt" in said])
                 self._run(Settle(accepted=tuple(map(tuple, line.get("a", ())))), None)
             if "s" in line and isinstance(self.replay.oracle, CachingAllocator):
                 self.replay.oracle.step_starts()  # what an output named is there; only this step's names are not
@@ -216,6 +217,8 @@ class Judged:
             self._ledger.facts.ended.add(event["trim"])
         elif "loaded" in event:
             self._loaded(event["loaded"], event.get("valid"), event)
+        elif "paused" in event:
+            self._pause(event["paused"], event["tokens"] - 1)
         elif "session" in event:
             self._session(event)
         elif "look" in event:
@@ -227,8 +230,6 @@ class Judged:
             self._run(Evict(blocks=tuple(event["evict"])), event)
         elif "reset" in event:
             self._run(Reset(), event)
-        elif "not judged" in event:
-            raise PartedError(f"{event['not judged']}, which is not judged in a recording")
 
     def _again(self, number: int, tokens: int) -> None:
         """A request comes back that was preempted, perhaps in flight: what came back since is kept, or thrown away.
@@ -249,11 +250,37 @@ class Judged:
         request = self.replay.ledger.requests.get(number)
         if request is None:
             return
+        if valid and any(self.replay.oracle.zeroed):
+            raise PartedError("a load failed in part beside blocks that are zeroed, which is not judged in a recording")
         if valid and self.head.setting.enable_caching:
-            raise PartedError("a load failed in part with prefix caching on, which is not judged in a recording")
+            if valid <= request.found:
+                request.loading, request.computed = 0, min(valid, request.tokens - 1)
+                return
+            request.loading, valid = valid - request.found, None
         self._run(Loaded(request=number, valid=valid), event if valid == 0 else None)
-        if request.loading:
-            raise PartedError("a load failed in its middle, which is not judged in a recording")
+
+    def _spoil(self, spoilt: Sequence[dict[str, Any]]) -> None:
+        """Loads within the step whose output comes back have failed: their requests go back to before them."""
+        ledger, memory = self._ledger, self.replay.memory
+        for said in spoilt:
+            ledger.facts.spoilt[said["spoilt"]] = said["computed"]
+            for step in ledger.launched[0].steps if memory is not None and ledger.launched else ():
+                if memory is not None and step.request.id == said["spoilt"]:
+                    memory.brought(step.request, step.external, step.rows)
+                    memory.spoil(said["computed"], step.external, step.rows)
+
+    def _pause(self, number: int, kept: int) -> None:
+        """The answer of a session has ended: it will go on behind `kept` tokens, without what is in flight."""
+        request, memory = self.replay.ledger.requests.get(number), self.replay.memory
+        if request is None:
+            return
+        flown = self._ledger.pause(request)
+        if memory is None or request not in memory.known:
+            return
+        if flown:
+            self._ledger.facts.nobody.update(dict.fromkeys(flown, memory.parted(request)))
+        memory.answered(request, self.replay.rows.get(number, ()), kept, bool(flown))
+        memory.known[request].done = request.computed
 
     def _session(self, event: dict[str, Any]) -> None:
         """A session goes on: its last output token is gone, and there are others."""
@@ -269,7 +296,7 @@ class Judged:
         self._run(Resume(request=request, tokens=more, discard=caching), None)
         self._know(request)
         if known.tokens != event["tokens"]:
-            raise PartedError("a session went on with steps in flight, which is not judged in a recording")
+            raise PartedError("a session went on from an unknown place, which is not judged in a recording")
 
     def _tell(self, request: int, digests: Sequence[int]) -> None:
         if digests:
@@ -296,9 +323,9 @@ class Judged:
 
 
 def _ends(line: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """How many tokens those had that ended with this output."""
+    """How many tokens those had whose answers ended with this output."""
     for _, said in line.get("e", ()):
-        number = said.get("of", said.get("trim"))
+        number = said.get("of", said.get("trim", said.get("paused")))
         if number is not None and "tokens" in said:
             yield number, said["tokens"]
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from attrs import evolve
+
 from oracle.cached_ledger import CachingLedger
 from oracle.content import Content, Item, Prefixes
 from oracle.ledger import Batch, Ledger, Request, Settled, Step
 from oracle.setting import Setting
-from oracle.trace import Call, Extend, Release, Settle
+from oracle.trace import Call, Extend, Loaded, Release, Resume, Settle
 
 
 class Facts:
@@ -21,12 +23,16 @@ class Facts:
     def __init__(self) -> None:
         #: known tokens of requests that ended inside what their last output brought
         self.cut: dict[int, int] = {}
-        #: steps of requests that went on before their output was back: it is thrown away
+        #: steps of requests that go on without their output: it is thrown away
         self.dropped: set[Step] = set()
         #: requests that were preempted in flight
         self.stale: set[int] = set()
         #: requests that have ended and keep their blocks until a connector has sent them
         self.ended: set[int] = set()
+        #: who the steps of such sessions run for, that were in flight
+        self.nobody: dict[Step, Request] = {}
+        #: computed tokens of requests whose load within the step failed
+        self.spoilt: dict[int, int] = {}
 
     def admitted(self, request: Request, launched: Iterable[Batch]) -> None:
         """A request that was preempted in flight is admitted again."""
@@ -36,15 +42,39 @@ class Facts:
     def settled(self, settled: Settled, requests: dict[int, Request]) -> None:
         """An output is back: whose tokens are not kept."""
         for step, accepted in zip(settled.batch.steps, settled.accepted, strict=True):
-            if step.samples and (step in self.dropped or step.request.id in self.ended):
-                step.request.tokens -= 1 + accepted
+            request = step.request
+            spoilt = request.id in self.spoilt
+            if step.samples and (step in self.dropped or request.id in self.ended or spoilt):
+                request.tokens -= 1 + accepted
+            if spoilt:
+                request.computed, step.stale = self.spoilt[request.id], True
             self.dropped.discard(step)
         for number, tokens in self.cut.items():
             request = requests.get(number)
-            if request is not None and request.tokens > tokens:
-                request.computed -= request.tokens - tokens
-                request.tokens = tokens
+            if request is not None:
+                cut(request, tokens)
         self.cut.clear()
+
+    def ran_for(self, settled: Settled) -> Settled:
+        """What became of it: a step with a load that failed does not count, one of a session that has gone on ran
+        for nobody."""
+        if not (self.nobody or self.spoilt):
+            return settled
+        steps, accepted = [], []
+        for step, taken in zip(settled.batch.steps, settled.accepted, strict=True):
+            if step.request.id not in self.spoilt:
+                nobody = self.nobody.pop(step, None)
+                steps.append(step if nobody is None else evolve(step, request=nobody))
+                accepted.append(taken)
+        self.spoilt.clear()
+        return Settled(Batch(steps, settled.batch.new), accepted)
+
+
+def cut(request: Request, tokens: int) -> None:
+    """The answer has ended inside what an output brought: only so many tokens (known ones) are left."""
+    if request.tokens > tokens:
+        request.computed -= request.tokens - tokens
+        request.tokens = tokens
 
 
 class _Recorded(Ledger):
@@ -57,6 +87,22 @@ class _Recorded(Ledger):
     def _may_release(self, request: Request, op: Release) -> bool:
         return request.holds or not op.preempt
 
+    def _may_keep(self, valid: int, loading: int) -> bool:
+        return True
+
+    def _may_resume(self, request: Request, op: Resume) -> bool:
+        return not request.loading
+
+    def pause(self, request: Request) -> list[Step]:
+        """The answer of a session has ended; its steps that are in flight, whose outputs are thrown away."""
+        flown = [step for batch in self.launched for step in batch.steps if step.request is request]
+        self.facts.dropped.update(flown)
+        for step in flown:
+            step.stale = True
+        request.computed -= request.placeholders
+        request.placeholders = 0
+        return flown
+
     def granted(self, call: Call) -> Step | None:
         if call.waiting:
             self.facts.admitted(self.requests[call.request], self.launched)
@@ -64,9 +110,10 @@ class _Recorded(Ledger):
 
     def settle(self, op: Settle) -> Settled | None:
         settled = super().settle(op)
-        if settled is not None:
-            self.facts.settled(settled, self.requests)
-        return settled
+        if settled is None:
+            return None
+        self.facts.settled(settled, self.requests)
+        return self.facts.ran_for(settled)
 
 
 class RecordedLedger(_Recorded):
@@ -100,6 +147,13 @@ class RecordedCachingLedger(_Recorded, CachingLedger):
         known = request.tokens + (0 if waiting else request.placeholders) - start
         return min(op.new, known + (self.drafts if known == 1 else 0)) if known > 0 else 0
 
+    def loaded(self, op: Loaded) -> str | None:
+        """The end of an async load; of one that failed as a whole not even what was found locally is left (S48)."""
+        request = self.requests.get(op.request)
+        if request is not None and op.valid == 0:
+            request.found = 0
+        return super().loaded(op)
+
     def publishes(self, settled: Settled) -> list[Request]:
         return [request for request in super().publishes(settled) if request.id not in self.facts.ended]
 
@@ -132,6 +186,10 @@ class RecordedPrefixes(Prefixes):
             content.tokens.append(0)
             self.unknown -= 1
             content.path.append(self.unknown)
+
+    def discarded(self, content: Content, keep: int, boundary: bool) -> Content:
+        """The digests say what is named, also where a name holds the token that was discarded."""
+        return Content((), 0, 0, (), content.path[: keep + 1], content.tokens[:keep])
 
     def tell(self, content: Content, digests: list[int]) -> None:
         """What the hash blocks of a content are, as far as they are known."""

@@ -7,9 +7,6 @@ with the row of its own step. Outputs come back in order, so a step runs when it
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
-
-from attrs import evolve
 
 from oracle.cached_memory import CachingMemory
 from oracle.ledger import Batch, Request, Settled, Step
@@ -18,9 +15,6 @@ from oracle.scheduler_laws import follows
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call, Rows
 from oracle.workload import FREE, Event, Planned
-
-#: a session that was answered before; while a step of it was in flight
-SESSION, FLOWN = "session", "answered in flight"
 
 
 class WorkloadMemory:
@@ -136,13 +130,9 @@ class WorkloadMemory:
     def _parted(self, name: int) -> None:
         """What is in flight runs on for nobody: it writes and reads, but the request begins anew without it."""
         request = self.requests.get(name)
-        contents = None if request is None else self.memory.known.get(request)
-        if request is None or contents is None:
+        if request is None or request not in self.memory.known:
             return
-        nobody = copy(request)
-        self.memory.known[nobody] = evolve(
-            contents, identity=nobody, truth=[*contents.truth], states={**contents.states}
-        )
+        nobody = self.memory.parted(request)
         for batch in self.flights:
             for step in batch.steps:
                 if step.request is request:
@@ -154,11 +144,8 @@ class WorkloadMemory:
         if flown:
             self._parted(name)
         request = self.requests.get(name)
-        contents = None if request is None else self.memory.known.get(request)
-        if contents is not None:
-            del contents.truth[kept:]
-            contents.tags |= {SESSION, FLOWN} if flown else {SESSION}
-            self.memory.rewound(contents, self.rows.get(name, ()), kept)
+        if request is not None and request in self.memory.known:
+            self.memory.answered(request, self.rows.get(name, ()), kept, flown)
 
     def preempted(self, name: int, drop: bool) -> None:
         """Blocks are gone. drop: what is in flight is not delivered, and the request may run again at once."""

@@ -378,15 +378,7 @@ class Ledger:
     def resume(self, op: Resume) -> bool:
         """A session goes on with more prompt tokens."""
         request = self.requests.get(op.request)
-        if request is None or not request.holds or request.loading:
-            return False
-        if self.strict and (
-            request.in_flight
-            or request.status != RUNNING
-            or request.computed < request.tokens - 1
-            or request.tokens + op.tokens >= self.setting.max_model_len
-            or self.rswa
-        ):
+        if request is None or not self._may_resume(request, op):
             return False
         request.tokens += op.tokens
         request.prompt = request.tokens
@@ -394,6 +386,17 @@ class Ledger:
             self.running.remove(request)
         request.status = WAITING
         return True
+
+    def _may_resume(self, request: Request, op: Resume) -> bool:
+        if not request.holds or request.loading:
+            return False
+        return not self.strict or not (
+            request.in_flight
+            or request.status != RUNNING
+            or request.computed < request.tokens - 1
+            or request.tokens + op.tokens >= self.setting.max_model_len
+            or self.rswa
+        )
 
     def trim(self, request: int) -> Request | None:
         """The request whose dead columns are removed."""

@@ -14,9 +14,10 @@ positions hold the same content only if the numbers are equal; 0 is garbage (a d
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from itertools import chain
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from oracle.content import Content
 from oracle.groups import (
@@ -35,6 +36,8 @@ from oracle.trace import Call, Row, Rows
 GARBAGE = 0
 joined = chain.from_iterable
 LOADED, COMPUTED = frozenset({"loaded"}), frozenset[str]()
+#: a session that was answered before; while a step of it was in flight
+SESSION, FLOWN = "session", "answered in flight"
 
 
 @frozen
@@ -284,6 +287,19 @@ class Memory:
                 if column < len(row) and row[column]:
                     self._page(row[column], group)[0] = contents.truth[external - 1]
                     contents.states[group] = row[column]
+
+    def parted(self, request: Request) -> Request:
+        """Who the steps of `request` that are in flight run for from here on: they write and read, and nobody waits."""
+        nobody, contents = copy(request), self.known[request]
+        self.known[nobody] = evolve(contents, identity=nobody, truth=[*contents.truth], states={**contents.states})
+        return nobody
+
+    def answered(self, request: Request, rows: Rows, kept: int, flown: bool) -> None:
+        """A session goes on behind `kept` tokens; flown: steps of it were in flight when its answer ended."""
+        contents = self.known[request]
+        del contents.truth[kept:]
+        contents.tags |= {SESSION, FLOWN} if flown else {SESSION}
+        self.rewound(contents, rows, kept)
 
     def rewound(self, contents: Contents, rows: Rows, tokens: int) -> None:
         """The request goes on after `tokens` of them; the worker finds the state after these, if some block has it."""

@@ -11,6 +11,7 @@ def watch_transfers(recorder: Any) -> None:
     transfers = Transfers(recorder)
     manager, scheduler = recorder.manager, recorder.scheduler
     recorder.wrap(manager, "pop_blocks_for_free", transfers.popped)
+    _around(recorder, "_handle_stopped_request", transfers.pausing)
     _around(recorder, "_update_request_as_session", transfers.going_on)
     if getattr(scheduler, "connector", None) is None:
         return
@@ -45,7 +46,7 @@ class Transfers:
         if recorder.caching:
             recorder.tell(request)
         said = recorder.given_back(request, recorder.number(request.request_id), preempted)
-        recorder.note(said | {"deferred": int(bool(blocks))})
+        recorder.note(said | {"deferred": [block.block_id for block in blocks]})
         recorder.gone(request, preempted)
         if blocks:
             self.waiting.append(blocks)
@@ -75,8 +76,11 @@ class Transfers:
 
     def spoilt(self, given: Any, names: Any, status: Any) -> None:
         """Loaded blocks turned out to be bad. Of a load within a step the request goes back to before them."""
-        if any(request.request_id in names for request in self.recorder.scheduler.running):
-            self.recorder.note({"not judged": "a load within a step failed"})
+        recorder = self.recorder
+        for request in recorder.scheduler.running:
+            if request.request_id in names:
+                number = recorder.number(request.request_id)
+                recorder.note({"spoilt": number, "computed": request.num_computed_tokens})
 
     def trimmed(self, given: Any, answer: Any, status: Any) -> None:
         """Columns that nobody reads any more go before a row is handed over."""
@@ -111,6 +115,19 @@ class Transfers:
             return answer
 
         return ended
+
+    def pausing(self, handle: Any) -> Any:
+        """An answer has ended; of a session what is in flight will be thrown away, and what it was cut by is gone."""
+        recorder = self.recorder
+
+        def paused(request: Any) -> Any:
+            number = recorder.numbers.get(request.request_id)
+            if number is not None and getattr(request, "resumable", False):
+                recorder.stale = len(recorder.flying)
+                recorder.note({"paused": number, "tokens": request.num_tokens})
+            return handle(request)
+
+        return paused
 
     def going_on(self, update: Any) -> Any:
         """A session has more prompt tokens; its last output token is gone, and the hashes that it was part of."""

@@ -22,10 +22,12 @@ if compat.installed_release() is None:
     pytest.skip("vLLM is not installed: nothing to record", allow_module_level=True)
 
 SEED, SHARDS, EXAMPLES = 1, 6, 10
-#: why a recording is not judged to its end
-SAID = ("the scheduler raised", "a load within a step failed", "a load failed in")
-#: ... and from a state on
+#: a scheduler that raised is for the findings of its own level
+RAISED = "the scheduler raised"
+#: why a recording is not judged from a state on
 NO_STATES = "which Mamba states"
+#: what must have been told: sessions that go on, loads that fail, blocks that are given back later
+TOLD = ("paused", "session", "spoilt", "valid", "deferred", "gave", "trim")
 
 
 @pytest.fixture
@@ -68,6 +70,7 @@ def judged_workloads(folder):
             judged = Judged(recording.head, Options(declared=declared))
             for line in recording.lines():
                 judged.feed(line)
+                reach.update(key for _, said in line.get("e", ()) for key in said)
             assert judged.difference is None, (trace.setting, judged.difference)
             came[judged.parted or "agreed"] += 1
             reach.update(judged.replay.reach.counts)
@@ -79,18 +82,18 @@ def judged_workloads(folder):
 
 
 def parted(came):
-    """Recordings in which the two accounts part for a reason that is not known."""
-    said = [reason for reason in came if not reason.startswith(SAID) and NO_STATES not in reason]
-    return sum(came[reason] for reason in said if reason != "agreed")
+    """Why recordings were not judged to their end, but for a scheduler that raised."""
+    return sorted(reason for reason in came if reason != "agreed" and not reason.startswith(RAISED))
 
 
 def test_whole_recordings_agree(tmp_path, built):
-    """A scheduler that raised is for the findings of its own level."""
+    """None of them parts from its accounting."""
     came, reach = judged_workloads(tmp_path)
 
+    assert [] == parted(came)
     assert came["agreed"] > 40
-    assert came["agreed"] > 10 * parted(came)
     assert min(reach[name] for name in ("hit", "preempted", "trim", "async load", "sync load", "failed load")) > 0
+    assert min(reach[name] for name in TOLD) > 0
 
 
 def test_recordings_without_their_beginning_agree(tmp_path, built, monkeypatch):
@@ -100,7 +103,7 @@ def test_recordings_without_their_beginning_agree(tmp_path, built, monkeypatch):
     came, reach = judged_workloads(tmp_path)
     states = sum(count for reason, count in came.items() if NO_STATES in reason)
 
+    assert [] == [reason for reason in parted(came) if NO_STATES not in reason]
     assert reach["begun in the middle"] > 20
     assert came["agreed"] > 40
     assert 0 < states < 15
-    assert came["agreed"] > 10 * parted(came)
