@@ -50,14 +50,12 @@ class Facts:
                 request.computed, step.stale = self.spoilt[request.id], True
             self.dropped.discard(step)
         for number, tokens in self.cut.items():
-            request = requests.get(number)
-            if request is not None:
-                cut(request, tokens)
+            if number in requests:
+                cut(requests[number], tokens)
         self.cut.clear()
 
     def ran_for(self, settled: Settled) -> Settled:
-        """What became of it: a step with a load that failed does not count, one of a session that has gone on ran
-        for nobody."""
+        """What became of it: a step whose load failed does not count, one of a session that has gone on is nobody's."""
         if not (self.nobody or self.spoilt):
             return settled
         steps, accepted = [], []
