@@ -7,6 +7,8 @@ from collections.abc import Collection
 from itertools import groupby
 from traceback import walk_tb
 
+from attrs import evolve
+
 from harness.compare import show_row
 from oracle.cached_allocator import CachingAllocator
 from oracle.groups import Mamba
@@ -136,8 +138,10 @@ def in_order(events: tuple[Event, ...]) -> list[Event]:
     return ordered
 
 
-def drained(expected: Observation, observed: Observation, aspects: Collection[str], step: int) -> Difference | None:
-    """The first difference of two step boundaries."""
+def drained(
+    expected: Observation, observed: Observation, aspects: Collection[str], step: int, setting: Setting
+) -> Difference | None:
+    """The first difference of two step boundaries; events are looked at last, nothing follows from them."""
     assert isinstance(expected, Drained)
     assert isinstance(observed, Drained)
     if expected.copies != observed.copies and "copies" in aspects:
@@ -152,22 +156,20 @@ def drained(expected: Observation, observed: Observation, aspects: Collection[st
         ours, theirs = in_order(expected.events), in_order(observed.events)
         for first, second in zip([*ours, None], [*theirs, None], strict=False):
             if first != second:
-                return _pool("events", step, "P46", first, second)
+                return evolve(_pool("events", step, "P46", first, second), tags=_missed(expected, observed, setting))
     return None
 
 
-def report_missed(expected: Observation, observed: Observation, oracle: CachingAllocator) -> tuple[str, ...]:
+def _missed(expected: Drained, observed: Drained, setting: Setting) -> tuple[str, ...]:
     """Whether events differ in reports of hits alone, and what those hits have in common."""
-    assert isinstance(expected, Drained)
-    assert isinstance(observed, Drained)
-    told = Counter(oracle.reported)
+    told = Counter(expected.reported)
     others, seen = Counter(expected.events) - told, Counter(observed.events)
     if not told or others - seen or any(event[0] != "stored" or event[3] for event in seen - others):
         return ()
     return (
         "hit report",
-        *(("sharded",) if oracle.setting.dcp_size > 1 else ()),
-        *(("connector",) if oracle.setting.divergent_hits else ()),
+        *(("sharded",) if setting.dcp_size > 1 else ()),
+        *(("connector",) if setting.divergent_hits else ()),
     )
 
 

@@ -239,11 +239,8 @@ class CachedReplay(Replay):
         observed = self.target.new_step() if self.target is not None else None
         difference = None
         if observed is not None and observed != expected:
-            difference = cached_compare.drained(expected, observed, self.aspects, self.ledger.index)
+            difference = cached_compare.drained(expected, observed, self.aspects, self.ledger.index, self.setting)
             if difference is not None:
-                if difference.aspect == "events":
-                    tags = cached_compare.report_missed(expected, observed, self.cached)
-                    difference = evolve(difference, tags=tags)
                 self._differ(difference)
         seen = observed or expected
         assert isinstance(seen, Drained)
@@ -254,7 +251,7 @@ class CachedReplay(Replay):
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
         if self.consumer is not None:
-            self.consumer.drained((seen if agreed else expected).events, self.cached.pool.copies, self.cached.reported)
+            self.consumer.drained((seen if agreed else expected).events, self.cached.pool.copies, expected.reported)
         self.reach.drained(self.setting, seen)
         self.reach.counts["name evicted"] += self.cached.pool.evicted
         self.cached.pool.evicted = 0

@@ -15,7 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from attrs import define
+from attrs import define, evolve
 
 from harness import cached_compare, compare
 from harness.outcome import MakeTarget, Options, Outcome
@@ -25,7 +25,18 @@ from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.releases import Choices
 from oracle.setting import Setting
-from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Call, Drained, NamedAudit, Observation, Target, methods_of
+from oracle.trace import (
+    ASPECTS,
+    CACHING_METHODS,
+    Audit,
+    Call,
+    Difference,
+    Drained,
+    NamedAudit,
+    Observation,
+    Target,
+    methods_of,
+)
 
 #: told the step that runs next
 At = Callable[[int], object]
@@ -132,11 +143,19 @@ class Played:
     """The second pass: a new target is given the calls of a prediction, up to its first other answer.
 
     at: told each step before it. parted: the step of that answer; None if there is none, -1 if no target was built.
+    Declared differences of events are kept: nothing follows from an event.
     """
 
-    def __init__(self, prediction: Prediction, make_target: MakeTarget, at: At = lambda step: None) -> None:
+    def __init__(
+        self,
+        prediction: Prediction,
+        make_target: MakeTarget,
+        at: At = lambda step: None,
+        declared: Callable[[Difference], bool] = lambda difference: False,
+    ) -> None:
         self.prediction = prediction
         self.parted: int | None = None
+        self.declared: list[Difference] = []
         #: by number of the call what it answered or raised where that is not equal to the oracle's answer
         self.others: dict[int, object] = {}
         try:
@@ -154,9 +173,23 @@ class Played:
             if seen == answer:
                 continue
             self.others[number] = seen
-            if not _same(answer, seen, step):
-                self.parted = step
-                return
+            if isinstance(answer, Drained) and isinstance(seen, Drained):
+                found = cached_compare.drained(answer, seen, ASPECTS, step, prediction.setting)
+                if found is None:
+                    continue
+                if found.aspect == "events" and declared(found):
+                    self.declared.append(found)
+                    continue
+            elif _same(answer, seen, step):
+                continue
+            self.parted = step
+            return
+
+    def outcome(self) -> Outcome:
+        """What the whole trace makes of a target that has not parted."""
+        ours = self.prediction.outcome
+        declared = sorted([*ours.declared, *self.declared], key=lambda difference: difference.step)
+        return evolve(ours, declared=declared) if self.declared else ours
 
     def again(self) -> Target:
         """The target that parted, for a lockstep run: it gives the answers that it has given, and then goes on."""
@@ -184,9 +217,7 @@ def play(prediction: Prediction, make_target: MakeTarget, at: At = lambda step: 
 
 
 def _same(expected: object, observed: object, step: int) -> bool:
-    """Whether two answers differ in nothing that counts: a row without columns is no row, names have no fixed order."""
-    if isinstance(expected, Drained) and isinstance(observed, Drained):
-        return cached_compare.drained(expected, observed, ASPECTS, step) is None
+    """Whether two audits differ in nothing that counts: a row without columns is no row, names have no fixed order."""
     if not (isinstance(expected, Audit) and isinstance(observed, Audit)):
         return False
     named = isinstance(expected, NamedAudit) and cached_compare.named(expected, observed, ASPECTS, step) is not None
@@ -198,11 +229,12 @@ def compared(
 ) -> Outcome:
     """What a target makes of packed bytes: in two passes, and in lockstep where an answer is another one."""
     prediction = predict(data, profile, options)
-    if play(prediction, make_target) is not None:
+    played = Played(prediction, make_target, declared=options.declared)
+    if played.parted is not None:
         return lockstep(data, profile, make_target, options, reach)
     if reach is not None:
         reach.add(prediction.reach.counts)
-    return prediction.outcome
+    return played.outcome()
 
 
 def lockstep(

@@ -168,13 +168,14 @@ class Shard:
 
     def _compared(self, data: bytes, prediction: passes.Prediction) -> Outcome:
         """What a target makes of a predicted trace; where it answers otherwise the trace is run in lockstep."""
-        played = passes.Played(prediction, self.make_target, self.at)
+        played = passes.Played(prediction, self.make_target, self.at, self.options.declared)
         if played.parted is None:
             self.result.reach.update(prediction.reach.counts)
-            again = passes.play(prediction, self.make_target, self.at) if self._twice() else None
-            if again is not None:
-                self._two_runs(again, "second", prediction.outcome.trace)
-            return prediction.outcome
+            if self._twice():
+                again = passes.Played(prediction, self.make_target, self.at, self.options.declared)
+                if again.parted is not None or again.declared != played.declared:
+                    self._two_runs(again.parted or 0, "second", prediction.outcome.trace)
+            return played.outcome()
         outcome = self._lockstep(data, (lambda setting: played.again()) if played.others else self.make_target)
         if all(difference.aspect == "law" for difference in (*outcome.declared, *outcome.differences)):
             self._two_runs(played.parted, "first", prediction.outcome.trace)

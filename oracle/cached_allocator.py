@@ -24,7 +24,6 @@ from oracle.trace import (
     REFUSED,
     Call,
     Drained,
-    Event,
     Hit,
     Name,
     NamedAudit,
@@ -58,8 +57,6 @@ class CachingAllocator(Allocator):
         self.retained: deque[tuple[tuple[int, int], ...]] = deque()
         #: events in which the last lookup told its hit
         self.reports = 0
-        #: reports of hits among the events of the last step boundary
-        self.reported: list[Event] = []
         #: whether the last call was refused because of P39
         self.too_early = False
         self.pending: list[list[tuple[int, int]]] = [[] for _ in setting.groups]
@@ -298,9 +295,9 @@ class CachingAllocator(Allocator):
         else:
             self.pool.give([block for pair in copies for block in pair])
         self.step_starts()
-        self.reported, self.publisher.reported = self.publisher.reported, []
+        reported, self.publisher.reported = tuple(self.publisher.reported), []
         reused, self.pool.reused = tuple(self.pool.reused), []
-        return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain(), reused)
+        return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain(), reused, reported)
 
     def return_copies(self) -> Observation:
         """P36, S49: source and new block, pair by pair, in one batch."""

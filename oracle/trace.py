@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from attrs import define, fields, frozen
+from attrs import define, field, fields, frozen
 
 from oracle.content import Content, Item, check_items
 from oracle.errors import SettingError
@@ -287,11 +287,13 @@ class Drained(Observation):
     """What a step boundary shows with caching on, since the last: copies (source, target) in order, and events.
 
     reused: blocks that were handed out or cleared while somebody still read them (P15).
+    reported: the oracle says which of the events are reports of hits; no part of the answer.
     """
 
     copies: tuple[tuple[int, int], ...] = ()
     events: tuple[Event, ...] = ()
     reused: Row = ()
+    reported: tuple[Event, ...] = field(default=(), eq=False)
 
 
 @frozen
