@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from hypothesis import assume, given, settings
 
 from harness import passes
 from harness.outcome import Options
 from harness.reach import Reach
-from oracle.trace import ASPECTS, Audit
+from oracle.cached_allocator import CachingAllocator
+from oracle.trace import ASPECTS, Audit, Drained, Observation
 from strategies.traces import packed
 from tests.unit.mutants import EAGER_WINDOWS, CannotBeBuilt, NoGate, NoLookahead, Sound
 
@@ -59,6 +61,37 @@ def test_a_target_that_parted_goes_on_in_lockstep(make, data):
 
     expected = passes.lockstep(data, "scheduler", make, options)
     assert expected == passes.lockstep(data, "scheduler", lambda setting: played.again(), options)
+
+
+class TellsNothing(CachingAllocator):
+    """Leaves out every event, and so what depends on none."""
+
+    def new_step(self) -> Observation:
+        drained = super().new_step()
+        assert isinstance(drained, Drained)
+        return evolve(drained, events=())
+
+
+@given(data=TRACES)
+@settings(max_examples=30, deadline=None)
+def test_declared_differences_of_events_part_nobody(data):
+    """Alone or in lockstep, the same is declared."""
+    options = Options(declared=lambda difference: difference.aspect in ("events", "law"))
+    played = passes.Played(passes.predict(data, "caching", options), TellsNothing, declared=options.declared)
+    lockstep = passes.lockstep(data, "caching", TellsNothing, options)
+
+    assert played.parted is None
+    assert sorted(map(repr, lockstep.declared)) == sorted(map(repr, played.outcome().declared))
+
+
+@given(data=TRACES)
+@settings(max_examples=30, deadline=None)
+def test_other_differences_of_events_part(data):
+    """As every other answer."""
+    played = passes.Played(passes.predict(data, "caching", Options()), TellsNothing)
+    told = any(getattr(call[3], "events", ()) for call in played.prediction.asked)
+
+    assert told is (played.parted is not None)
 
 
 def test_what_cannot_be_built_is_looked_into():
