@@ -7,17 +7,15 @@ Shards are merged in order, so the number of workers changes nothing.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from harness import tracefile
+from harness import level_job, tracefile
 from harness.forks import in_a_fork
 from harness.report.warmup import write_warmup_report
 from harness.verdict import AGREED, folder_name, judge
@@ -29,9 +27,6 @@ from harness.worker import read_journal
 from oracle.trace import Difference
 from oracle.warmup import WarmupTrace
 from strategies.warmups import decode
-
-#: differences that are shrunk; more distinct ones are counted only
-MAX_SHRUNK = 12
 
 
 @frozen(kw_only=True)
@@ -87,16 +82,7 @@ class WarmupReport:
             "warmups_per_minute": round(total.warmups / self.seconds * 60) if self.seconds else 0,
             "canary_warmups": self.canary_warmups,
             "differences": [
-                {
-                    "fingerprint": shrunk.difference.fingerprint,
-                    "level": "warmup",
-                    "aspect": shrunk.difference.aspect,
-                    "step": shrunk.difference.step,
-                    "operations": len(shrunk.trace.operations),
-                    "minimal": shrunk.minimal,
-                    "count": count,
-                    "trace": str(folder / "trace.json"),
-                }
+                level_job.described(shrunk, "warmup", count, folder / "trace.json")
                 for shrunk, count, folder in self.differences
             ],
             "declared": dict(sorted(total.declared.items())),
@@ -151,31 +137,19 @@ def _lost(trace: WarmupTrace, ended: str) -> Difference:
     )
 
 
-def _shards(job: WarmupJob) -> Iterator[WarmupShard]:
-    """The shards in order, as many at a time as there are workers."""
-    with ThreadPoolExecutor(job.workers) as pool:
-        first = 0
-        while True:
-            yield from pool.map(partial(_shard, job), range(first, first + job.workers))
-            first += job.workers
-
-
 def run(job: WarmupJob, progress: Callable[[WarmupReport], None] = lambda report: None) -> WarmupReport:
     """Run a job to its verdict."""
     report = WarmupReport(job)
     plain = evolve(job.options, declared=lambda difference: False, make_tables=None, draft=None)
     caught, report.canary_ended = in_a_fork(lambda: canary_caught(job.make_warmup, plain), job.hang_seconds * 5)
     report.canary_warmups = None if report.canary_ended else caught
-    start = time.monotonic()
-    for shard in _shards(job):
-        _merge(report.total, shard)
-        report.shards += 1
-        report.seconds = time.monotonic() - start
+
+    def enough() -> bool:
         progress(report)
-        if job.warmups is not None and report.total.warmups >= job.warmups:
-            break
-        if job.seconds is not None and report.seconds >= job.seconds:
-            break
+        return job.warmups is not None and report.total.warmups >= job.warmups
+
+    shards = level_job.in_order(partial(_shard, job), job.workers)
+    level_job.take_all(shards, report, partial(_merge, report.total), enough, job.seconds)
     _shrink_all(report)
     _judge(report)
     with contextlib.suppress(OSError):
@@ -188,13 +162,7 @@ def _shrink_all(report: WarmupReport) -> None:
     from harness.page.beside import write_warmup_page
 
     job, total = report.job, report.total
-    smallest: dict[str, tuple[WarmupShrunk, int]] = {}
-    for name, found in sorted(total.found.items())[:MAX_SHRUNK]:
-        shrunk = _shrink(job, found)
-        final = shrunk.difference.fingerprint
-        before = smallest.get(final)
-        smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
-    for final, (shrunk, count) in sorted(smallest.items()):
+    for final, shrunk, count in level_job.each_once(total.found, total.counts, partial(_shrink, job)):
         folder = job.out / folder_name(final)
         write_warmup_report(folder, shrunk, job.release, job.make_warmup, job.options)
         if shrunk.difference.rule != "process":
@@ -204,13 +172,8 @@ def _shrink_all(report: WarmupReport) -> None:
 
 def _shrink(job: WarmupJob, found: Found) -> WarmupShrunk:
     plain = WarmupShrunk(found.trace, found.difference, 0, False)
-    if found.difference.rule == "process":
-        return plain
-    value, ended = in_a_fork(
-        lambda: shrink_warmup(found.trace, found.difference, job.make_warmup, job.options), job.hang_seconds * 5
-    )
-    shrunk: WarmupShrunk = plain if ended else value
-    return shrunk
+    shrink = partial(shrink_warmup, found.trace, found.difference, job.make_warmup, job.options)
+    return level_job.shrunk_apart(found, plain, shrink, job.hang_seconds * 5)
 
 
 def _judge(report: WarmupReport) -> None:

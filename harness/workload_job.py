@@ -6,16 +6,14 @@ it is a difference of its own. Shards are merged in order, so the number of work
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from harness import tracefile
+from harness import level_job, tracefile
 from harness.forks import in_a_fork
 from harness.shrink import same_defect
 from harness.verdict import AGREED, folder_name, judge
@@ -28,9 +26,6 @@ from oracle.releases import NEWEST
 from oracle.trace import Difference
 from oracle.workload import SchedulerDifference, SchedulerTrace
 from strategies.workloads import decode, draw
-
-#: differences that are shrunk; more distinct ones are counted only
-MAX_SHRUNK = 12
 
 
 @frozen(kw_only=True)
@@ -85,16 +80,9 @@ class WorkloadReport:
             "canary_steps": self.canary_steps,
             "differences": [
                 {
-                    "fingerprint": shrunk.difference.fingerprint,
-                    "level": "scheduler",
-                    "aspect": shrunk.difference.aspect,
-                    "step": shrunk.difference.step,
-                    "operations": len(shrunk.trace.operations),
+                    **level_job.described(shrunk, "scheduler", count, folder / "trace.json"),
                     "requests": shrunk.requests,
                     "steps": shrunk.steps,
-                    "minimal": shrunk.minimal,
-                    "count": count,
-                    "trace": str(folder / "trace.json"),
                     **self._upstream(shrunk),
                 }
                 for shrunk, count, folder in self.differences
@@ -142,31 +130,19 @@ def _lost(trace: SchedulerTrace, ended: str) -> Difference:
     )
 
 
-def _shards(job: WorkloadJob) -> Iterator[WorkloadShard]:
-    """The shards in order, as many at a time as there are workers."""
-    with ThreadPoolExecutor(job.workers) as pool:
-        first = 0
-        while True:
-            yield from pool.map(partial(_shard, job), range(first, first + job.workers))
-            first += job.workers
-
-
 def run(job: WorkloadJob, progress: Callable[[WorkloadReport], None] = lambda report: None) -> WorkloadReport:
     """Run a job to its verdict."""
     report = WorkloadReport(job)
     plain = evolve(job.options, declared=lambda difference: False)
     caught, report.canary_ended = in_a_fork(lambda: canary_caught(job.make, plain), job.hang_seconds * 5)
     report.canary_steps = None if report.canary_ended else caught
-    start = time.monotonic()
-    for shard in _shards(job):
-        report.total.merge(shard)
-        report.shards += 1
-        report.seconds = time.monotonic() - start
+
+    def enough() -> bool:
         progress(report)
-        if job.steps is not None and report.total.steps >= job.steps:
-            break
-        if job.seconds is not None and report.seconds >= job.seconds:
-            break
+        return job.steps is not None and report.total.steps >= job.steps
+
+    shards = level_job.in_order(partial(_shard, job), job.workers)
+    level_job.take_all(shards, report, report.total.merge, enough, job.seconds)
     _shrink_all(report)
     _judge(report)
     tracefile.write_text(job.out / "run.json", tracefile.json_text(report.data()))
@@ -177,13 +153,7 @@ def _shrink_all(report: WorkloadReport) -> None:
     from harness.page.beside import write_workload_page
 
     job, total = report.job, report.total
-    smallest: dict[str, tuple[Shrunk, int]] = {}
-    for name, found in sorted(total.found.items())[:MAX_SHRUNK]:
-        shrunk = _shrink(job, found)
-        final = shrunk.difference.fingerprint
-        before = smallest.get(final)
-        smallest[final] = (shrunk, total.counts[name] + (before[1] if before else 0))
-    for final, (shrunk, count) in sorted(smallest.items()):
+    for final, shrunk, count in level_job.each_once(total.found, total.counts, partial(_shrink, job)):
         folder = job.out / folder_name(final)
         write(folder, shrunk.trace, shrunk.difference, job.make, job.options, job.release)
         if shrunk.difference.rule != "process":
@@ -202,13 +172,8 @@ def _shows(job: WorkloadJob, shrunk: Shrunk, control: MakeScheduler) -> bool:
 
 def _shrink(job: WorkloadJob, found: Found) -> Shrunk:
     plain = Shrunk(found.trace, found.difference, 0, False)
-    if found.difference.rule == "process":
-        return plain
-    value, ended = in_a_fork(
-        lambda: shrink_workload(found.trace, found.difference, job.make, job.options), job.hang_seconds * 5
-    )
-    shrunk: Shrunk = plain if ended else value
-    return shrunk
+    shrink = partial(shrink_workload, found.trace, found.difference, job.make, job.options)
+    return level_job.shrunk_apart(found, plain, shrink, job.hang_seconds * 5)
 
 
 def _judge(report: WorkloadReport) -> None:
