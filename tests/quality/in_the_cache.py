@@ -1,11 +1,7 @@
-"""Edits of the oracle with prefix caching on, one rule each: the target of a run that must tell them from the oracle.
-
-A function changes one allocator that was just built. The docstring names the rule of the caching specification.
-"""
+"""Edits of the pool with names, of what gets a name, of copies, events, connectors and contents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from attrs import evolve
@@ -14,33 +10,14 @@ from oracle.cached_allocator import CachingAllocator
 from oracle.content import Content
 from oracle.lookup import Finder, SpecClass
 from oracle.publication import Publisher
-from oracle.setting import Setting
-from oracle.trace import Hit, Target
+from oracle.trace import Hit
+from tests.quality import in_the_lookups
+from tests.quality.cache_edits import EDITS, classes, edited, target_of
 
-Change = Callable[[CachingAllocator], None]
-CACHE_DEFECTS: dict[str, Change] = {}
+__all__ = ["CACHE_DEFECTS", "in_the_lookups", "target_of"]
 
-
-def edited(change: Change) -> Change:
-    """Add a defect."""
-    CACHE_DEFECTS[change.__name__] = change
-    return change
-
-
-def target_of(change: Change) -> Callable[[Setting], Target]:
-    """What makes the changed oracle, or the sound one where caching is off."""
-
-    def make(setting: Setting) -> Target:
-        target = CachingAllocator(setting)
-        change(target)
-        return target
-
-    return make
-
-
-def _classes(target: CachingAllocator) -> list[SpecClass]:
-    return target.finder.classes
-
+#: all edits, those of lookups too
+CACHE_DEFECTS = EDITS
 
 # ------------------------------------------------------------------------------------------------ the pool
 
@@ -48,7 +25,7 @@ def _classes(target: CachingAllocator) -> list[SpecClass]:
 @edited
 def newest_copy(target: CachingAllocator) -> None:
     """P10: a lookup takes the newest copy."""
-    for one in _classes(target):
+    for one in classes(target):
         one.copies = partial(_newest, one)  # type: ignore[method-assign]
 
 
@@ -170,126 +147,6 @@ def only_free_blocks_evicted(target: CachingAllocator) -> None:
     """P11: a block in use keeps its names when it is evicted by id."""
     evict = target.pool.evict
     target.pool.evict = lambda blocks: evict([b for b in blocks if not target.pool.references[b]])  # type: ignore[method-assign]
-
-
-# ------------------------------------------------------------------------------------------------- lookups
-
-
-@edited
-def the_last_token_hits_too(target: CachingAllocator) -> None:
-    """P16: nothing is left to compute the logits from."""
-    lookup = target.lookup
-    target.lookup = lambda query: lookup(evolve(query, bound=query.bound + 1))  # type: ignore[method-assign]
-
-
-@edited
-def no_drop(target: CachingAllocator) -> None:
-    """P17, P18: the last unit is kept."""
-    for one in _classes(target):
-        one.drops = False
-
-
-@edited
-def drop_twice(target: CachingAllocator) -> None:
-    """P23: a class drops at each visit."""
-    for one in _classes(target):
-        if one.drops and not one.state:
-            find = one.find
-            one.find = lambda nodes, bound, drop, find=find: find(nodes, bound, True)  # type: ignore[method-assign]
-
-
-@edited
-def no_margin(target: CachingAllocator) -> None:
-    """P23: what is dropped must lie before the bound."""
-    find = target.finder.find
-    target.finder.find = lambda query, probes=None, suspect="": find(query, probes, "no margin")  # type: ignore[method-assign]
-
-
-def _longer_window(target: CachingAllocator, tokens: int) -> None:
-    for one in _classes(target):
-        if hasattr(one.kind, "window") and not one.dense:
-            one.kind = evolve(one.kind, window=max(2, one.kind.window + tokens))
-
-
-@edited
-def window_one_block_short(target: CachingAllocator) -> None:
-    """P18: a block fewer than the window needs."""
-    _longer_window(target, -max(one.size for one in _classes(target)))
-
-
-@edited
-def window_one_block_long(target: CachingAllocator) -> None:
-    """P18: a block more than the window needs."""
-    _longer_window(target, max(one.size for one in _classes(target)))
-
-
-@edited
-def uncut_full_attention(target: CachingAllocator) -> None:
-    """P22: full attention keeps columns beyond the common hit."""
-    finder = target.finder
-    nodes = finder.nodes
-
-    def find(query, probes=None, suspect=""):
-        hit = Finder.find(finder, query, probes, suspect)
-        rows = list(hit.rows)
-        for one in finder.classes:
-            if one.dense and hit.tokens:
-                _, found, _ = one.find(nodes(query), query.bound, False)
-                for group, row in zip(one.groups, found, strict=True):
-                    rows[group] = tuple(row)
-        return Hit(hit.tokens, hit.junction, tuple(rows))
-
-    finder.find = find  # type: ignore[method-assign]
-
-
-@edited
-def first_class_decides(target: CachingAllocator) -> None:
-    """P22: what the first class finds is taken for all."""
-    target.finder.classes = target.finder.classes[:1]
-
-
-@edited
-def no_junction(target: CachingAllocator) -> None:
-    """P27: nobody is told where another prefix went on."""
-    lookup = target.lookup
-
-    def looks(query):
-        hit = lookup(query)
-        return Hit(hit.tokens, 0, hit.rows)
-
-    target.lookup = looks  # type: ignore[method-assign]
-
-
-@edited
-def no_fine_hits(target: CachingAllocator) -> None:
-    """P24: nothing inside a block is looked at."""
-    for one in _classes(target):
-        one.inner = False
-
-
-@edited
-def state_two_steps_back(target: CachingAllocator) -> None:
-    """P20: not the last state but the one before."""
-    for one in _classes(target):
-        if one.state:
-            find = one._state
-            one._state = lambda nodes, bound, find=find: find(nodes, find(nodes, bound)[0] - 1)  # type: ignore[method-assign]
-
-
-@edited
-def chunk_of_the_token_before(target: CachingAllocator) -> None:
-    """P19: at a chunk's border the chunk that ends there is wanted."""
-    for one in _classes(target):
-        if hasattr(one.kind, "chunk"):
-            find = one._chunk
-            one._chunk = lambda nodes, bound, kind, find=find: find(nodes, max(0, bound - 1), kind)  # type: ignore[method-assign]
-
-
-@edited
-def reads_although_told_not_to(target: CachingAllocator) -> None:
-    """P16: `skip_reading_prefix_cache` is not obeyed."""
-    lookup = target.lookup
-    target.lookup = lambda query: lookup(evolve(query, skip=False))  # type: ignore[method-assign]
 
 
 # --------------------------------------------------------------------------------------------------- names
