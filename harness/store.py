@@ -235,15 +235,15 @@ def _listed() -> str:
 # ---------------------------------------------------------------------------------------------------------- choose
 
 
-def choose(wanted: str | None) -> str | None:
-    """Make this process, and those it starts, import that release; its name. Before vLLM is imported.
+def find(wanted: str | None) -> Path | None:
+    """The folder whose `vllm` package is that release; None for the installed one.
 
     `wanted`: a release at hand, the installed one or None for it, or a folder with a `vllm` package in it (a checkout,
     a patched tree). TargetError if it is none of these.
     """
     installed = compat.installed_release()
     if wanted is None or same_release(wanted, installed):
-        return installed
+        return None
     here = at_hand(wanted)
     path = Path(wanted) if here is None else here.folder
     if not (path / "vllm" / "__init__.py").is_file():
@@ -253,4 +253,12 @@ def choose(wanted: str | None) -> str | None:
             f"release {wanted} is not at hand, installed is {installed or 'none'}, stored: {_listed()}; "
             f"slotcheck releases fetch {wanted} brings it"
         )
-    return compat.use(path.resolve(), wanted if here is not None else None)
+    return path.resolve()
+
+
+def choose(wanted: str | None) -> str | None:
+    """Make this process, and those it starts, import what `find` finds; the release. Before vLLM is imported."""
+    path = find(wanted)
+    if wanted is None or path is None:
+        return compat.installed_release()
+    return compat.use(path, wanted if at_hand(wanted) is not None else None)

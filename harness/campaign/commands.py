@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 
 import click
 
@@ -11,6 +13,7 @@ from harness import tracefile
 from harness.campaign.plan import LEVELS, SIZE, Plan
 from harness.console import console
 from harness.options import Duration, Words
+from harness.store import find
 from harness.targets.compat import installed_release
 from harness.verdict import EXIT
 from oracle.errors import SlotcheckError
@@ -33,7 +36,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
     help=f"Default: {', '.join(LEVELS)}.",
 )
 @click.option(
-    "--release", "releases", multiple=True, metavar="RELEASE", help="May be repeated; default: the installed."
+    "--release", "releases", multiple=True, metavar="RELEASE|FOLDER", help="May be repeated; default: the installed."
 )
 @click.option("--target", metavar="MODULE:CLASS", help="In place of the manager's or the scheduler's class.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
@@ -70,6 +73,8 @@ def campaign_command(
         raise SlotcheckError(f"--name is of letters, digits and hyphens, got {name!r}")
     if target is not None and (len(levels) > 1 or "warmup" in levels):
         raise SlotcheckError(f"--target {target} is for --levels manager or --levels scheduler, one at a time")
+    if address is None:
+        releases = tuple(map(_found, releases))
     plan = Plan(
         name=name,
         levels=tuple(level for level in LEVELS if level in levels),
@@ -81,16 +86,23 @@ def campaign_command(
     kept = storage.open_store(store)
     check(kept, plan, resume)
     talk = console(stderr=as_json)
-    cluster = connect(address, workers, target)
-    try:
-        if not resume:
-            begin(kept, plan)
-        talk.print(f"Ray is up{', dashboard: ' * bool(cluster.dashboard)}{cluster.dashboard}", markup=False)
-        with shown(talk, cluster.dashboard) as progress:
-            campaign = Campaign(plan, kept, cluster, shards, budget, progress)
-            campaign.run()
-    finally:
-        cluster.close()
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():  # Ray prints there that a worker was lost
+        cluster = connect(address, workers, target)
+        try:
+            if not resume:
+                begin(kept, plan)
+            talk.print(f"Ray is up{', dashboard: ' * bool(cluster.dashboard)}{cluster.dashboard}", markup=False)
+            with shown(talk, cluster.dashboard) as progress:
+                campaign = Campaign(plan, kept, cluster, shards, budget, progress)
+                campaign.run()
+        finally:
+            cluster.close()
     found = outcome.data(campaign)
     click.echo(tracefile.json_text(found) if as_json else outcome.text(found) + "\n", nl=False)
     sys.exit(EXIT[found["verdict"]])
+
+
+def _found(release: str) -> str:
+    """A release that is at hand on this machine, a folder by its whole path; TargetError if it is none of these."""
+    path = find(release)
+    return release if path is None or not Path(release).is_dir() else str(path)

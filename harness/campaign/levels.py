@@ -29,6 +29,7 @@ from harness.workload_outcome import MakeScheduler, WorkloadOptions
 from harness.workload_shrink import shrink_workload
 from harness.workloads import run_workload
 from oracle.budget import RuleTrace
+from oracle.releases import NEWEST
 from oracle.trace import Difference, Trace
 from oracle.warmup import WarmupTrace
 from oracle.workload import SchedulerTrace
@@ -192,7 +193,7 @@ class SchedulerLevel(Level[SchedulerTrace]):
         result = Result()
         drawn: list[bytes] = []
         workloads.draw(seed, number, workload_run.EXAMPLES, drawn.append)
-        for trace in map(workloads.decode, drawn):
+        for trace in (workloads.decode(data, self.options.release or NEWEST) for data in drawn):
             _, ended = in_a_fork(partial(run_workload, trace, self.make, self.options), HANG_SECONDS)
             if ended:
                 result.add(process("scheduler", ended).fingerprint, trace)
@@ -200,14 +201,14 @@ class SchedulerLevel(Level[SchedulerTrace]):
         return result
 
     def canary(self) -> int | None:
-        return workload_run.canary_caught(self.make, WorkloadOptions())
+        return workload_run.canary_caught(self.make, WorkloadOptions(release=self.options.release))
 
     def differences(self, trace: SchedulerTrace) -> tuple[list[Difference], list[Difference]]:
         outcome = run_workload(trace, self.make, self.options)
         return outcome.differences, outcome.declared
 
     def wanted(self) -> set[str]:
-        return set(workload_run.MINIMA)
+        return set(workload_run.minima_of(self.options.release))
 
     def crossed(self, trace: SchedulerTrace) -> tuple[frozenset[str], bool]:
         outcome = run_workload(trace, self.make, self.options)
@@ -279,7 +280,7 @@ def _build(name: str, target: str | None) -> Level[Any]:
     if name == "manager":
         return ManagerLevel(load_target(target), Options(declared=known, release=release), name_of)
     if name == "scheduler":
-        return SchedulerLevel(load_scheduler(target), WorkloadOptions(declared=known), name_of)
+        return SchedulerLevel(load_scheduler(target), WorkloadOptions(declared=known, release=release), name_of)
     load_target(None)
     if name == "rules":
         return RulesLevel(rules_level.installed(), known)

@@ -19,8 +19,7 @@ def minima_of(level: str, release: str | None, result: Result) -> dict[str, int]
         caching = result.reach[CACHING_STEPS]
         return minima(release, None, caching) if caching else plain_minima(release)
     if level == "scheduler":
-        many = result.steps >= workload_run.GATE_STEPS
-        return workload_run.MINIMA | (workload_run.GATE_MINIMA if many else {})
+        return workload_run.minima_of(release, result.steps)
     kernels = warmup_run.KERNEL_MINIMA if runs(release or NEWEST, "kernels") else {}
     return warmup_run.minima_of(release or NEWEST) | kernels
 

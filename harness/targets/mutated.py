@@ -55,9 +55,13 @@ def source_of(file: str) -> str:
 
 
 class Functions:
-    """The functions of some files, as they are in memory: also those that an earlier `gc.freeze()` has hidden."""
+    """The functions of some files, as they are in memory: also those that an earlier `gc.freeze()` has hidden.
+
+    From now on torch works in one thread: a fork has none of its parent's others, and would wait for them.
+    """
 
     def __init__(self, files: Iterable[str]) -> None:
+        importlib.import_module("torch").set_num_threads(1)
         gc.unfreeze()
         paths = {path_of(file) for file in files}
         self.of: dict[Key, list[FunctionType]] = defaultdict(list)
