@@ -279,8 +279,10 @@ class Judged:
             return
         if flown:
             self._ledger.facts.nobody.update(dict.fromkeys(flown, memory.parted(request)))
-        memory.answered(request, self.replay.rows.get(number, ()), kept, bool(flown))
-        memory.known[request].done = request.computed
+        contents = memory.known[request]
+        contents.tags |= memory.answered(request, kept, bool(flown))
+        contents.tags |= memory.rewound(contents, self.replay.rows.get(number, ()), kept)
+        contents.done = request.computed
 
     def _session(self, event: dict[str, Any]) -> None:
         """A session goes on: its last output token is gone, and there are others."""

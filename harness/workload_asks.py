@@ -16,6 +16,7 @@ from harness.workload_outcome import Differences, Over
 from harness.workload_suspects import PLACE, UNSHARDED, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
+from oracle.content import Content
 from oracle.lookup import SUSPECTS
 from oracle.scheduler import Scheduler
 from oracle.scheduler_request import Request
@@ -130,6 +131,11 @@ class Predicted:
         if self.names is not None and self.names.reset().outcome != str(done):
             self.other("ask", "P12", "reset", f"not {done}", str(done))
 
+    def goes_on(self, contents: dict[int, Content]) -> None:
+        """What sessions say from now on."""
+        for name, content in contents.items():
+            self.scheduler.requests[name].content = content
+
     def situation(self, seen: Situation, everything: bool) -> None:
         """State of the requests between steps."""
         expected = self.scheduler.situation(self.allocator.pool.free, everything)
@@ -138,7 +144,7 @@ class Predicted:
             moved = sorted(expected.holding) == sorted(seen.holding) and sorted(expected.waiting) == sorted(
                 seen.waiting
             )
-            tags = self._placed(*seen.holding, *seen.waiting) if moved and name.endswith("list") else ()
+            tags = self._placed() if moved and name.endswith("list") else ()
             self.other("state", "S11", name, ours, theirs, tags)
 
     def other(
@@ -204,16 +210,14 @@ class Predicted:
                 why = str(self.scheduler.reason(call)) if attribute.name == "new" else ""
                 tags = self._cut(asked)
                 if attribute.name == "request":
-                    tags += self._placed(ours, theirs)
+                    tags += self._placed()
                 if attribute.name == "reserved_blocks":
                     tags = reserved_by(self.scheduler, self.allocator, ours - theirs)
                 self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, tags, why)
 
-    def _placed(self, *names: int) -> tuple[str, ...]:
+    def _placed(self) -> tuple[str, ...]:
         """S26: a session that goes on has a later arrival, but keeps its place in a queue that is a heap."""
-        requests = self.scheduler.requests
-        sessions = any(name in requests and requests[name].session for name in names)
-        return (PLACE,) if self.scheduler.by_priority and sessions else ()
+        return (PLACE,) if self.scheduler.passed else ()
 
     def _looked(self, request: Request) -> tuple[int, int]:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""
@@ -225,7 +229,7 @@ class Predicted:
         if (event.request, event.tokens) != (request.id, hit.tokens):
             sign = "other request" if event.request != request.id else "more" if event.tokens > hit.tokens else "less"
             ours, theirs = f"request {request.id} hits {hit.tokens}", f"request {event.request} hits {event.tokens}"
-            self.other("ask", "S38", f"hit {sign}", ours, theirs)
+            self.other("ask", "S38", f"hit {sign}", ours, theirs, self._placed() if sign == "other request" else ())
         if event.junction != hit.junction:
             self.other("ask", "P27", "junction", f"junction {hit.junction}", f"junction {event.junction}")
         return hit.tokens, hit.junction

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from harness.workload_loads import Load, UnderWay
 from harness.workload_outcome import MakeScheduler
@@ -18,6 +18,7 @@ from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.workload import (
+    LOOK,
     STOP,
     UNPAUSED,
     Abort,
@@ -62,6 +63,8 @@ class Note:
     answer: Any
     events: list[Event]
     error: Exception | None = None
+    contents: dict[int, Content] = field(factory=dict)
+    """With caching on: what sessions say from then on."""
 
 
 class _Raised(Exception):  # noqa: N818  # the end of a workload, no error of ours
@@ -76,9 +79,15 @@ class Drive:
         self.target = make(setting)
         self.depth, self.drafts = setting.in_flight_depth, setting.num_speculative_tokens
         self.proposes = self.depth == 1 and setting.facts.drafts > 0
+        #: most tokens that steps in flight sample for who has been answered: they go on from all that was sampled
+        self.flown = self.depth * (1 + self.drafts)
         self.prefixes = Prefixes() if setting.enable_caching else None
         #: with caching on, what each request says
         self.contents: dict[int, Content] = {}
+        #: ... a session, with each of its pieces: by its prompt, of all pieces together (tokens)
+        self.turns: dict[tuple[int, int], Content] = {}
+        #: tokens of the pieces that are not taken yet
+        self.pieces: dict[int, list[list[int]]] = {}
         self.clients: dict[int, Client] = {}
         #: those that have not ended
         self.live: dict[int, Client] = {}
@@ -158,6 +167,8 @@ class Drive:
         if self.prefixes is not None:
             content = self.contents[operation.request] = self.prefixes.begin(operation.forks)
             self.prefixes.grow(content, operation.prompt)
+            if operation.session:
+                self.turns[operation.request, operation.prompt] = content
         client = Client(operation.prompt, operation.max_tokens, session=operation.session)
         self.arrivals += 1
         self.clients[operation.request] = self.live[operation.request] = client
@@ -166,14 +177,35 @@ class Drive:
         self._call(SUBMIT, self.target.submit, operation, self.arrivals, content)
 
     def _update(self, operation: Update, client: Client) -> None:
+        name, tokens, waits = operation.request, None, client.waits
         self.arrivals += 1
-        self._call(UPDATE, self.target.update, operation, self.arrivals, None)
+        if self.prefixes is not None and operation.prompt:
+            kept = client.leaves(self.setting.max_model_len)
+            tokens = self.prefixes.piece(self.contents[name], kept, operation.prompt)
+            self.pieces.setdefault(name, []).append(tokens)
+        self._call(UPDATE, self.target.update, operation, self.arrivals, tokens)
         if client.update(operation):
-            del self.live[operation.request]
+            del self.live[name]
+        elif waits:
+            self._goes_on(name, client)
         self._situation()
+
+    def _goes_on(self, name: int, client: Client) -> None:
+        """A session has taken its next piece."""
+        if self.prefixes is None:
+            return
+        keep, ahead = client.kept, self.setting.num_hash_lookahead_tokens
+        border = keep + 1 - ahead  # of the name whose last token is the one that is discarded
+        named = 0 < border <= keep and border % self.setting.hash_size == 0
+        content = self.prefixes.continued(self.contents[name], keep, self.pieces[name].pop(0), named)
+        self.contents[name] = self.turns[name, client.prompt] = self.notes[-1].contents[name] = content
+        self.target.goes_on(name, content)
 
     def _step(self, operation: Step) -> None:
         planned = self._call(SCHEDULE, self.target.schedule)
+        for event in self.target.events if self.turns else ():
+            if event.what == LOOK:
+                self.contents[event.request] = self.contents[event.request].renewed()
         self.flights.append((planned, self.target.samples(), self.transfers.joined))
         while len(self.flights) >= (1 if operation.early or not self.live else self.depth):
             self._output(operation)
@@ -193,8 +225,12 @@ class Drive:
             client = self.live.get(name)
             if client is not None:
                 client.out += len(tokens)
+                if reason and client.session and self.prefixes is not None:
+                    self.prefixes.grow(self.contents[name], client.prompt + client.out + self.flown)
                 if reason and client.over(reason):
                     del self.live[name]
+                elif reason and not client.waits:
+                    self._goes_on(name, client)
 
     def _returned(self, operation: Step, planned: Planned, samples: dict[int, bool]) -> dict[int, list[int]]:
         """What is sampled for each request of a step."""
@@ -225,10 +261,8 @@ class Drive:
         there = client.prompt + client.out
         if stop >= 0:
             prefixes.put(content, there + stop, STOP)
-        # nothing of a request that has stopped is delivered, but what is in flight goes on from all it sampled
-        gone = name not in self.live
-        most = self.depth * (1 + self.drafts)
-        prefixes.grow(content, there + (most if gone else count))
+        gone = name not in self.live  # nothing of it is delivered any more
+        prefixes.grow(content, there + (self.flown if gone else count))
         return content.tokens[there : there + count]
 
     def _situation(self) -> None:

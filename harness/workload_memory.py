@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oracle.cached_memory import CachingMemory
+from oracle.groups import RSWA
 from oracle.ledger import Batch, Request, Settled, Step
-from oracle.memory import Contents, Memory, Violation
+from oracle.memory import COMPUTED, Contents, Memory, Violation
 from oracle.scheduler_laws import follows
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call, Rows
 from oracle.workload import FREE, Event, Planned
+
+#: the column held an answer of a session, and was behind the window before that became prompt
+PASSED = "answer behind the window"
 
 
 class WorkloadMemory:
@@ -23,18 +27,37 @@ class WorkloadMemory:
     def __init__(self, setting: SchedulerSetting, report: Callable[..., None]) -> None:
         self.report, self.told = report, False
         self.drops, self.size = setting.drops_preempted, setting.scheduler_block_size
+        self.groups, self.ranks = setting.groups, setting.dcp_size
         self.caching = CachingMemory(setting, self._told) if setting.enable_caching else None
         self.memory = self.caching or Memory(setting, self._told)
         self.rows: dict[int, Rows] = {}
         self.requests: dict[int, Request] = {}
         self.flights: list[Batch] = []
+        #: sessions that go on with the next step that they are in, with the blocks that they have
+        self.resting: dict[int, frozenset[str]] = {}
+        #: what is told of these steps: by request and the operation that planned them
+        self.causes: dict[tuple[int, int], frozenset[str]] = {}
+        #: of sessions, since their rows began: where their answers begin and end (tokens)
+        self.answers: dict[int, list[tuple[int, int]]] = {}
         #: loads beside the steps: where they begin and end (tokens), and the row that they fill
         self.loads: dict[int, tuple[int, int, Rows]] = {}
 
     def _told(self, violation: Violation, contents: Contents) -> None:
         if self.caching is None or not self.told:  # with caching on others may hit what this request did not write
-            self.report(violation, tuple(sorted(contents.tags)))
+            name = contents.identity.id
+            tags = contents.tags | self.causes.get((name, violation.index), COMPUTED)
+            if self.answers and violation.what == "null block" and self._passed(name, violation):
+                tags |= {PASSED}
+            self.report(violation, tuple(sorted(tags)))
         self.told = True
+
+    def _passed(self, name: int, violation: Violation) -> bool:
+        """R-SWA: nobody read the column when the answer in it ended, and whoever goes on reads all of its prompt."""
+        kind = self.groups[violation.group]
+        if not isinstance(kind, RSWA):
+            return False
+        end = (violation.column + 1) * kind.tokens_per_column(self.ranks)
+        return any(begin < end <= kept - kind.window + 1 for begin, kept in self.answers.get(name, ()))
 
     def planned(self, planned: Planned, events: list[Event], index: int) -> None:
         """A step is sent to the worker: rows begin, or grow."""
@@ -73,7 +96,7 @@ class WorkloadMemory:
             loaded = self.loads.pop(name, None) is not None
             goes_on = loaded or (call.computed > 0 and not call.local and not call.external)
             request.calls = 1 if name in begun and not goes_on else request.calls + 1
-            request.tokens, request.prompt = call.tokens, call.prompt
+            request.tokens, request.prompt, request.content = call.tokens, call.prompt, call.content
             step = Step(request, tokens, drafts.get(name, 0), False, index, False, call.external, False, row)
             if name in begun and call.in_flight:
                 call.in_flight, kept = 0, call.in_flight
@@ -81,6 +104,11 @@ class WorkloadMemory:
                 call.in_flight = kept
             else:
                 self.memory.scheduled(call, request, step, row)
+            if request.calls == 1:
+                self.answers.pop(name, None)
+            causes = self.resting.pop(name, None)
+            if causes and goes_on:
+                self.causes[name, index] = causes | self.memory.rewound(self.memory.known[request], row, call.computed)
             batch.steps.append(step)
         self.flights.append(batch)
         if self.caching is not None:
@@ -145,7 +173,8 @@ class WorkloadMemory:
             self._parted(name)
         request = self.requests.get(name)
         if request is not None and request in self.memory.known:
-            self.memory.answered(request, self.rows.get(name, ()), kept, flown)
+            self.resting[name] = self.memory.answered(request, kept, flown)
+            self.answers.setdefault(name, []).append((request.prompt, kept))
 
     def preempted(self, name: int, drop: bool) -> None:
         """Blocks are gone. drop: what is in flight is not delivered, and the request may run again at once."""

@@ -84,6 +84,8 @@ class WorkloadOutcome:
     reach: Counter[str] = field(factory=Counter)
     contents: dict[int, Content] = field(factory=dict)
     """With caching on: the tokens of each request."""
+    turns: dict[tuple[int, int], Content] = field(factory=dict)
+    """... of a session with each of its pieces: by its prompt, of all pieces together."""
     shown: dict[str, int] = field(factory=dict)
     """Steps planned when each difference was seen."""
     steps: int = 0
@@ -92,6 +94,9 @@ class WorkloadOutcome:
 
     updates: dict[int, Update] = field(factory=dict)
     """What sessions were given, by operation; those of the end too."""
+
+    said: dict[int, list[int]] = field(factory=dict)
+    """With caching on: the tokens of these."""
 
 
 class Over(Exception):  # noqa: N818  # the end of a trace, no error

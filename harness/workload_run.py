@@ -57,6 +57,8 @@ MINIMA: dict[str, int] = {
     "session updated": 15,
     "session waits": 8,
     "session goes on": 8,
+    "session x caching": 8,
+    "session's piece hit": 1,
     "DCP": 50,
     "DCP x caching": 20,
     "async load": 50,

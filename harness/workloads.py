@@ -33,7 +33,7 @@ from harness.workload_reach import count_failure, count_output, count_step, coun
 from oracle.memory import Violation
 from oracle.scheduler_laws import Known, SchedulerLaws
 from oracle.trace import Difference
-from oracle.workload import ENDED, STOP, Planned, SchedulerTrace, of_release
+from oracle.workload import ENDED, LOOK, STOP, Event, Planned, SchedulerTrace, of_release
 
 #: steps in a row in which nobody is scheduled who could be, after which the first pass looks no further for now
 IDLE = 8
@@ -70,7 +70,7 @@ def run_in_passes(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadO
 def judged(trace: SchedulerTrace, drive: Drive, notes: Iterable[Note], options: WorkloadOptions) -> WorkloadOutcome:
     """What the three oracles say of a workload's notes."""
     judge = Judge(trace, options)
-    judge.outcome.contents = drive.contents
+    judge.outcome.contents, judge.outcome.turns = drive.contents, drive.turns
     with contextlib.suppress(Over):
         for note in notes:
             judge.take(note)
@@ -89,6 +89,8 @@ class Judge:
         self.laws = SchedulerLaws(setting, self.differences.law)
         self.memory = WorkloadMemory(setting, self.differences.law) if options.memory else None
         self.prediction = Predicted(setting, self.differences)
+        #: the first token of each later piece of a session's input, as a node, and whose it is
+        self.pieces: dict[int, int] = {}
         self.flights: list[Planned] = []
         #: how many of them hold requests
         self.flying = 0
@@ -126,9 +128,11 @@ class Judge:
 
     def _updated(self, note: Note) -> None:
         """A session gets input; where it waited and this is the end, it is gone."""
-        operation, arrival, _ = note.arguments
+        operation, arrival, tokens = note.arguments
         known = self.laws.live[operation.request]
         self.outcome.updates[note.index] = operation
+        if tokens is not None:
+            self.outcome.said[note.index] = tokens
         self.reach["session updated"] += operation.prompt > 0
         self.laws.returned(note.events)
         if self.laws.updated(operation, arrival):
@@ -136,6 +140,7 @@ class Judge:
             self._forget(known.id)
         if self.options.predict:
             self.prediction.updated(operation, arrival)
+            self._go_on(note)
 
     def _paused(self, note: Note) -> None:
         [state] = note.arguments
@@ -201,6 +206,8 @@ class Judge:
             raise Over
         if self.options.predict:
             self.prediction.planned(planned)
+            if self.pieces:
+                self._hits_of_pieces(note.events)
         self.flights.append(planned)
         self.flying += bool(planned.tokens)
 
@@ -249,11 +256,28 @@ class Judge:
             )
         if self.options.predict:
             self.prediction.returned(returned, STOP, proposed, transfers, delivered)
+            self._go_on(note)
         for name, _, reason in delivered:
             if reason and name not in self.laws.live:
                 self._forget(name)
             elif reason:
                 self._answered(self.laws.live[name])
+
+    def _go_on(self, note: Note) -> None:
+        """With caching on: what sessions say from now on."""
+        self.prediction.goes_on(note.contents)
+        self.reach["session x caching"] += len(note.contents)
+        self.pieces.update({content.path[content.kept + 1]: name for name, content in note.contents.items()})
+
+    def _hits_of_pieces(self, events: list[Event]) -> None:
+        """Hits that reach into a later piece of another session's input."""
+        for event in events:
+            if event.what == LOOK and event.tokens:
+                content = self.prediction.scheduler.requests[event.request].content
+                path = [] if content is None else content.path[1 : event.tokens + 1]
+                owners = {self.pieces[node] for node in path if node in self.pieces}
+                self.reach["session's piece hit"] += bool(owners - {event.request})
+                self.reach["session's own piece hit"] += event.request in owners
 
     def _answered(self, known: Known) -> None:
         """A session has been answered and goes on, or waits."""

@@ -62,8 +62,7 @@ class CachingLedger(Ledger):
         """P16, S37: what the request looks up first; None if it has computed tokens."""
         if request.holds or request.computed or request.content is None:
             return None
-        if request.content.named is not request.content.path:
-            request.content = self.prefixes.renewed(request.content)
+        request.content = request.content.renewed()
         apart = self.setting.divergent_hits
         return Query(
             request.id, request.content, request.tokens, request.tokens - 1, op.skip_lookup, request.reports, apart

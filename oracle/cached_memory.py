@@ -22,7 +22,7 @@ HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
 AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})
 PASSED, DIVERGED = frozenset({"passed border"}), frozenset({"diverged hit"})
 DISCARDED, SHORT, COPY = frozenset({"discarded token"}), frozenset({"short drop"}), frozenset({"another copy"})
-TAIL = frozenset({"tail of a prompt"})
+TAIL, MOVED = frozenset({"tail of a prompt"}), frozenset({"exported into a moved block"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -46,6 +46,8 @@ class CachingMemory(Memory):
         self.lacking: set[int] = set()
         #: blocks with the state at the start of a chunk that went past the next border without stopping there
         self.passed: set[int] = set()
+        #: blocks with a running state that an export has overwritten, since they stood in an earlier column before
+        self.moved: set[int] = set()
 
     # ---------------------------------------------------------------------------------- what happens
 
@@ -132,20 +134,24 @@ class CachingMemory(Memory):
 
     # ------------------------------------------------------------------------------------------ parts
 
-    def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
+    def _wrong(
+        self, contents: Contents, step: Step, group: int, law: str, what: str, text: str, column: int = -1
+    ) -> None:
         if self.unwritten.keys() & set(step.rows[group]):
             contents.tags = contents.tags | DROPPED
         if self.lacking.intersection(step.rows[group]):
             contents.tags = contents.tags | DIVERGED
         if self.early.intersection(step.rows[group]):
             contents.tags = contents.tags | EARLY
+        if what == "state" and self.moved.intersection(step.rows[group]):
+            contents.tags = contents.tags | MOVED
         if what == "state" and self.passed.intersection(step.rows[group]):
             contents.tags = contents.tags | PASSED
         if what == "state" and self.setting.num_prefill_lookahead_tokens > 1:
             contents.tags = contents.tags | AGAIN
         if what == "state" and self.setting.choices.tail != "resume" and contents.done % self.sizes[group]:
             contents.tags = contents.tags | TAIL
-        super()._wrong(contents, step, group, law, what, text)
+        super()._wrong(contents, step, group, law, what, text, column)
 
     def _misdrafted(self, contents: Contents, step: Step, group: int, position: int) -> None:
         contents.misdrafted = True
@@ -223,6 +229,7 @@ class CachingMemory(Memory):
         if block and block in row and start < (row.index(block) + 1) * size < start + step.new - step.drafts:
             self.passed.add(block)
         super()._write_mamba(contents, step, group, kind, accepted, written)
+        self.moved.difference_update(row[-(-(start + step.new) // size) - 1 :])
         self.passed.discard(contents.states.get(group, 0))
         if self.setting.num_speculative_tokens:
             self._settle_border(contents, step, group, accepted, written)
@@ -231,6 +238,7 @@ class CachingMemory(Memory):
         position, column = self._exported(start, start + step.new, size, kind.checkpoint_alignment)
         if position and column < len(row) and row[column]:
             self._page(row[column], group)[0] = written[position - start - 1]
+            self.moved.update({row[column]}.intersection(row[column + 1 :]))
 
     def _settle_border(self, contents: Contents, step: Step, group: int, accepted: int, written: list[int]) -> None:
         """With drafts the worker copies the accepted state of a border that was passed to the border's own column."""

@@ -28,10 +28,14 @@ class Client:
         """Whether this is a session that goes on, and the piece fits whatever is answered before it."""
         if not self.session or self.told:
             return False
+        return not operation.prompt or self.leaves(max_model_len) + operation.prompt < max_model_len
+
+    def leaves(self, max_model_len: int) -> int:
+        """Tokens that stand before the next piece, if all answers before it have their length."""
         kept = self.prompt + (self.out if self.waits else self.limit) - 1
         for piece in self.pieces:
             kept = min(kept, max_model_len - 1) + piece.prompt + piece.max_tokens - 1
-        return not operation.prompt or kept + operation.prompt < max_model_len
+        return min(kept, max_model_len - 1)
 
     def most(self) -> int:
         """Prompt and outputs, those of the pieces that wait too."""

@@ -72,6 +72,8 @@ class Content:
 
     along: Content | None = None
     """What it goes along: the longest of the same content; None for one that has left the rule."""
+    renewal: Content | None = None
+    """The same with names of its own tokens alone, once it was asked for."""
 
     @placed.default
     def _inside(self) -> dict[int, int]:
@@ -84,6 +86,14 @@ class Content:
     @named.default
     def _same(self) -> list[int]:
         return self.path
+
+    def renewed(self) -> Content:
+        """The same content with names of its own tokens alone: nothing is left of what was discarded."""
+        if self.named is self.path:
+            return self
+        if self.renewal is None:
+            self.renewal = evolve(self, named=self.path, kept=0, along=None)
+        return self.renewal
 
 
 class Prefixes:
@@ -156,9 +166,15 @@ class Prefixes:
             tokens.append(token)
             node = nodes.setdefault((node, token, item), len(nodes) + 1)
             path.append(node)
-            if renamed and len(content.named) < len(path):
-                same = content.named[-1] == path[-2]  # the new token is the one that was discarded
-                content.named.append(path[-1] if same else self._node(content.named[-1], token, _CHAINED - path[-1]))
+            if renamed:
+                self._name(content, token)
+
+    def _name(self, content: Content, token: int) -> None:
+        """What the names are made of after one more token, where that is not what was said."""
+        named, path = content.named, content.path
+        if len(named) < len(path):
+            same = named[-1] == path[-2]  # the new token is the one that was discarded
+            named.append(path[-1] if same else self._node(named[-1], token, _CHAINED - path[-1]))
 
     def put(self, content: Content, position: int, token: int) -> None:
         """Make the content say `token` at a position that it has not reached yet, whatever the rule is."""
@@ -183,6 +199,7 @@ class Prefixes:
             kept=keep,
             named=[],
             along=None,
+            renewal=None,
         )
         other.named = other.path
         if boundary:
@@ -191,6 +208,21 @@ class Prefixes:
             other.named = content.named[: keep + 1]
         return other
 
-    def renewed(self, content: Content) -> Content:
-        """The same content with names of its own tokens alone: nothing is left of what was discarded."""
-        return evolve(content, named=content.path, kept=0, along=None)
+    def piece(self, content: Content, keep: int, length: int) -> list[int]:
+        """The tokens of a session's next piece by the rule, where `keep` tokens will stand before it."""
+        ahead = evolve(content, tokens=content.tokens[:], path=content.path[:], named=[], along=None, renewal=None)
+        ahead.named = ahead.path
+        self._go_on(ahead, keep)
+        ahead = self.discarded(ahead, keep, boundary=False)
+        self._go_on(ahead, keep + length)
+        return ahead.tokens[keep:]
+
+    def continued(self, content: Content, keep: int, piece: list[int], boundary: bool) -> Content:
+        """The content of a session that goes on with a piece of input behind its first `keep` tokens."""
+        other = self.discarded(content, keep, boundary)
+        for token in piece:
+            other.tokens.append(token)
+            other.path.append(self._node(other.path[-1], token, 0))
+            if other.named is not other.path:
+                self._name(other, token)
+        return other

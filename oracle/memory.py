@@ -36,8 +36,11 @@ from oracle.trace import Call, Row, Rows
 GARBAGE = 0
 joined = chain.from_iterable
 LOADED, COMPUTED = frozenset({"loaded"}), frozenset[str]()
-#: a session that was answered before; while a step of it was in flight
-SESSION, FLOWN = "session", "answered in flight"
+#: a session goes on; was answered while a step of it was in flight; with drafts accepted beyond its answer
+SESSION, FLOWN = frozenset({"session"}), frozenset({"answered in flight"})
+BEYOND = frozenset({"accepted beyond the answer"})
+#: ... and drafts have left its state in a column where no new request looks
+ELSEWHERE = frozenset({"state among those of drafts"})
 
 
 @frozen
@@ -51,6 +54,8 @@ class Violation:
     what: str
     """Short and stable: "null block", "outside the row", "other content", "state"."""
     text: str
+    column: int = -1
+    """Of a read: the column that is wrong."""
 
 
 @define(eq=False)
@@ -167,10 +172,12 @@ class Memory:
         page = self.pages[group][block] = self.blank[group][:]
         return page
 
-    def _wrong(self, contents: Contents, step: Step, group: int, law: str, what: str, text: str) -> None:
+    def _wrong(
+        self, contents: Contents, step: Step, group: int, law: str, what: str, text: str, column: int = -1
+    ) -> None:
         if not contents.tainted:
             contents.tainted = True
-            self.report(Violation(step.index, group, law, what, text), contents)
+            self.report(Violation(step.index, group, law, what, text, column), contents)
 
     def _write(
         self, contents: Contents, step: Step, groups: list[int], first: int, values: list[int], who: str
@@ -233,7 +240,7 @@ class Memory:
             if page[offset : offset + stop - position] != expected[position - first : stop - first]:
                 what = "other content" if block > 0 else "null block" if block == 0 else "outside the row"
                 where = f"positions {position}..{stop - 1} in column {column} (block {max(block, 0)})"
-                self._wrong(contents, step, group, "M12", what, f"reads {where}: {what}")
+                self._wrong(contents, step, group, "M12", what, f"reads {where}: {what}", column)
                 return
             position = stop
 
@@ -294,22 +301,31 @@ class Memory:
         self.known[nobody] = evolve(contents, identity=nobody, truth=[*contents.truth], states={**contents.states})
         return nobody
 
-    def answered(self, request: Request, rows: Rows, kept: int, flown: bool) -> None:
-        """A session goes on behind `kept` tokens; flown: steps of it were in flight when its answer ended."""
+    def answered(self, request: Request, kept: int, flown: bool) -> frozenset[str]:
+        """A session goes on behind `kept` tokens; flown: steps of it were in flight when its answer ended.
+
+        What may be wrong with the step that it goes on with.
+        """
         contents = self.known[request]
         del contents.truth[kept:]
-        contents.tags |= {SESSION, FLOWN} if flown else {SESSION}
-        self.rewound(contents, rows, kept)
+        return SESSION | (FLOWN if flown else COMPUTED) | (BEYOND if contents.done > kept else COMPUTED)
 
-    def rewound(self, contents: Contents, rows: Rows, tokens: int) -> None:
-        """The request goes on after `tokens` of them; the worker finds the state after these, if some block has it."""
+    def rewound(self, contents: Contents, rows: Rows, tokens: int) -> frozenset[str]:
+        """The worker takes a session for a new request with `tokens` computed: its state is where chunks leave it.
+
+        Drafts leave theirs in other columns; what is wrong if the right one is there.
+        """
+        wrong = COMPUTED
         for group, row in enumerate(rows):
-            if isinstance(self.setting.groups[group], Mamba) and tokens:
-                pages = self.pages[group]
-                last = contents.truth[tokens - 1]
-                states = [block for block in row if block and pages.get(block, [GARBAGE])[0] == last]
-                if states:
-                    contents.states[group] = states[-1]
+            kind = self.setting.groups[group]
+            if isinstance(kind, Mamba) and kind.mode != "all":
+                pages, last = self.pages[group], contents.truth[tokens - 1]
+                column = (tokens - 1) // self.sizes[group] if kind.mode == "align" else 0
+                block = contents.states[group] = row[column] if column < len(row) else 0
+                right = {one for one in row if one and pages.get(one, [GARBAGE])[0] == last}
+                if right and block not in right:
+                    wrong = ELSEWHERE
+        return wrong
 
     def given(self, request: Request, done: int, rows: Rows) -> None:
         """A request that was there before the trace began: what its row holds of `done` tokens is taken to be right."""

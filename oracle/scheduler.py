@@ -225,6 +225,7 @@ class Scheduler(Loads):
         local, external, loads = 0, 0, False
         if request.comp == 0:
             if self.caching:
+                request.content = request.content and request.content.renewed()
                 local, request.junction = self.look(request)  # S37
             found, loads = self._match(request, local)
             if found is None:

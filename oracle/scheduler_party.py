@@ -110,9 +110,12 @@ class OracleScheduler:
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
         self.scheduler.submit(operation, arrival, content)
 
-    def update(self, operation: Update, arrival: int, content: Content | None) -> None:
+    def update(self, operation: Update, arrival: int, tokens: list[int] | None) -> None:
         self.events = []
         self.scheduler.update(operation, arrival)
+
+    def goes_on(self, request: int, content: Content) -> None:
+        self.scheduler.requests[request].content = content
 
     def schedule(self) -> Planned:
         self.events = []

@@ -16,6 +16,9 @@ from oracle.workload import ERROR, PAUSED_SESSION, WAITING, Submit, Update
 class Sessions(Queues):
     """Queues in which a request may come back with more input. Lengths in tokens."""
 
+    #: whether a session has got a later arrival than somebody behind it, where it stands in a queue
+    passed = False
+
     def seats_of_sessions(self) -> int:
         """S8: a session that waits for input keeps its place among those that run: the worker knows it."""
         if not self.sessions:
@@ -34,7 +37,11 @@ class Sessions(Queues):
         if request.status != PAUSED_SESSION:
             request.pieces.append((operation, arrival))
         elif operation.prompt:
+            queue = self.holding if request in self.holding else self.waiting
+            before = request.urgency
             self._continue(request, operation, arrival)
+            if self.by_priority and any(before < other.urgency < request.urgency for other in queue):
+                self.passed = True
             self._order(self.waiting)
             self._order(self.holding)
         else:

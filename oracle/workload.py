@@ -161,7 +161,7 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
 
 def _check_session(setting: SchedulerSetting) -> None:
     """Where sessions are specified."""
-    for name in ("enable_caching", "kv_connector", "max_encoder_len"):
+    for name in ("kv_connector", "max_encoder_len"):
         if getattr(setting, name):
             raise SettingError(f"this version has no sessions beside {name}, got {getattr(setting, name)}")
     if setting.release != NEWEST:
@@ -313,7 +313,13 @@ class SchedulerTarget(Protocol):
 
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None: ...
 
-    def update(self, operation: Update, arrival: int, content: Content | None) -> None: ...
+    def update(self, operation: Update, arrival: int, tokens: list[int] | None) -> None:
+        """A session gets its next piece of input, with caching on these tokens; or its end."""
+        ...
+
+    def goes_on(self, request: int, content: Content) -> None:
+        """With caching on: what a session says from now on, whose next piece was taken."""
+        ...
 
     def schedule(self) -> Planned: ...
 

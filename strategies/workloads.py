@@ -335,9 +335,7 @@ class Operations:
         self.drafts = setting.num_speculative_tokens
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)
-        self.sessions = "session" in drawn and not (
-            setting.enable_caching or setting.kv_connector or setting.max_encoder_len
-        )
+        self.sessions = "session" in drawn and not (setting.kv_connector or setting.max_encoder_len)
 
     def all(self) -> tuple[SchedulerOperation, ...]:
         """Every one of them."""

@@ -312,6 +312,22 @@ CAUSES = {
         "a step of the session was in flight when its answer ended, and has advanced the state by the discarded token",
         ("scheduler:Scheduler._update_request_as_session", "scheduler:Scheduler._handle_stopped_request"),
     ),
+    "state among those of drafts": Cause(
+        "drafts left the state in another column than the one where a request that is new to the worker starts",
+        ("scheduler:Scheduler._update_request_as_session", "scheduler:Scheduler._handle_stopped_request"),
+    ),
+    "accepted beyond the answer": Cause(
+        "the answer ended inside accepted drafts, and the state has seen those that were cut",
+        ("scheduler:Scheduler._handle_stopped_request", "scheduler:Scheduler._update_request_with_output"),
+    ),
+    "answer behind the window": Cause(
+        "the column held an answer and had left the window before the session made it part of its prompt",
+        ("scheduler:Scheduler._update_request_as_session", "single:*.remove_skipped_blocks"),
+    ),
+    "exported into a moved block": Cause(
+        "the backend saved a state inside a chunk, where the worker's row still has a scratch block that was moved",
+        ("single:*.get_num_blocks_to_allocate", "single:*.allocate_new_blocks"),
+    ),
     "short drop": Cause(
         "a hit loses fewer tokens than the drafter looks ahead",
         (_LOOKUP, "coordinator:HybridKVCacheCoordinator.__init__"),

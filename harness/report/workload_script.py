@@ -50,7 +50,7 @@ def script(
         stuck=difference.rule in ("progress", "drain"),
         expected=difference.expected,
         observed=difference.observed,
-        contents={name: content.tokens for name, content in sorted(outcome.contents.items())},
+        contents=_contents(outcome),
         block_size=_block_size(setting),
         wrong=_last(outcome, steps),
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
@@ -84,7 +84,7 @@ def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: in
         left -= isinstance(operation, Step)
         void = isinstance(operation, Update) and index not in outcome.updates
         if not void and not (isinstance(operation, Reset) and operation.running and trace.setting.kv_connector):
-            calls.append(_call(operation, outcome.failed.get(index)))
+            calls.append(_call(operation, outcome.failed.get(index), outcome.said.get(index)))
     calls += ["pause()"] if left and calls and _paused(trace) else []
     ends = [piece for index, piece in outcome.updates.items() if index >= len(trace.operations)]
     calls += [_call(piece, None) for piece in ends] if left else []
@@ -96,14 +96,28 @@ def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: in
     return lines
 
 
+def _contents(outcome: WorkloadOutcome) -> dict[str, list[int]]:
+    """With caching on: the tokens of each request; of a session for each prompt that it has had."""
+    found = {str(name): content.tokens for name, content in sorted(outcome.contents.items())}
+    for (name, prompt), content in sorted(outcome.turns.items()):
+        found.pop(str(name), None)
+        found[f"{name}, {prompt}"] = content.tokens
+    return found
+
+
 def _paused(trace: SchedulerTrace) -> bool:
     """Whether the workload ends in a pause, which does not outlive it."""
     states = [operation.state for operation in trace.operations if isinstance(operation, Pause)]
     return bool(states) and states[-1] != UNPAUSED
 
 
-def _call(operation: SchedulerOperation, failed: tuple[int, int] | None) -> str:
-    """One operation as a call, with what it says; failed: of a step the load that fails, and from which column on."""
+def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens: list[int] | None = None) -> str:
+    """One operation as a call, with what it says.
+
+    failed: of a step the load that fails, and from which column on. tokens: of a session's next piece.
+    """
+    if tokens is not None and isinstance(operation, Update):
+        return f"update(request={operation.request}, tokens={tokens}, max_tokens={operation.max_tokens})"
     if not isinstance(operation, Step):
         said = [
             f"{one.name}={getattr(operation, one.name)!r}"

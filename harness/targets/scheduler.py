@@ -197,8 +197,10 @@ class Scheduler:
         return blocks
 
     def _look(self, request: Any, *more: Any) -> Any:
+        number = int(request.request_id)
         found = self.look(request, *more)
-        self.events.append(Event(LOOK, int(request.request_id), None, None, 0, found[1], found[2]))
+        self.contents[number] = self.contents[number].renewed()
+        self.events.append(Event(LOOK, number, None, None, 0, found[1], found[2]))
         return found
 
     def _name(self, request: Any, tokens: int) -> None:
@@ -242,18 +244,21 @@ class Scheduler:
             request.status = modules().status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.scheduler.add_request(request)
 
-    def update(self, operation: Update, arrival: int, content: Content | None) -> None:
+    def update(self, operation: Update, arrival: int, tokens: list[int] | None) -> None:
         """The next piece of a session's input, or its end: a request of the same name."""
         self.events = []
         piece = modules().request(
             str(operation.request),
-            [TOKEN] * max(1, operation.prompt),
+            tokens or [TOKEN] * max(1, operation.prompt),
             sampling(operation.max_tokens),
             None,
             arrival_time=float(arrival),
             resumable=operation.prompt > 0,
         )
         self.scheduler.add_request(piece)
+
+    def goes_on(self, request: int, content: Content) -> None:
+        self.contents[request] = content
 
     def schedule(self) -> Planned:
         self.events = []

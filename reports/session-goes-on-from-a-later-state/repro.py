@@ -2,7 +2,7 @@
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint:
-scheduler/law/mamba_align/M12/state/answered in flight/session.
+scheduler/law/mamba_align/M12/state/answered in flight/session/state among those of drafts.
 """
 
 import json
@@ -193,7 +193,7 @@ def run():
 
 run()
 print("expected: the law holds")
-print("recorded: starts from the state after 3 tokens (block 2)")
+print("recorded: starts from the state after 3 tokens (block 1)")
 if got == ({'0': 1}, {}, [('0', 3, ((1, 2, 3, 4, 5),))], ()):
     print("the last step is the recorded one: the defect is there")
     sys.exit(1)

@@ -2,7 +2,7 @@
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint:
-scheduler/law/rswa/M12/null block/session.
+scheduler/law/rswa/M12/null block/answer behind the window/session.
 """
 
 import json

@@ -372,6 +372,12 @@ DEFECTS = (
         "            self.kv_cache_manager.free(request)\n            self.num",
         "S7",
     ),
+    Defect(
+        "a session's next piece gets no names",
+        "session.update_block_hashes()\n        session.num_prompt_tokens",
+        "session.num_prompt_tokens",
+        "P3",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
 )
 
