@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.campaign.servers import Redis
 from harness.campaign.storage import open_store
-from tests.campaign.servers import Redis
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import pytest
 
 from harness import tracefile
 from harness.campaign import storage
+from harness.campaign.servers import free_port
 from harness.campaign.storage import FINDING, Stored, open_store
-from tests.campaign.servers import free_port
 from tests.commands.conftest import EXAMPLE, pure, slot, target  # noqa: F401  # fixtures
 from tests.commands.test_traces import DRAFTED
 

@@ -150,7 +150,7 @@ def test_time_ends_a_campaign(tmp_path):
 
 def test_redis_that_is_killed_in_the_middle(alone, tmp_path):
     """It is restarted, and the campaign did not notice."""
-    from tests.campaign.servers import Redis
+    from harness.campaign.servers import Redis
 
     if Redis.missing():
         pytest.skip(Redis.missing())
@@ -173,7 +173,7 @@ def test_redis_that_is_killed_in_the_middle(alone, tmp_path):
 
 def test_redis_that_forgets_its_last_seconds(alone, tmp_path):
     """What was lost is written again at the end."""
-    from tests.campaign.servers import Redis
+    from harness.campaign.servers import Redis
 
     if Redis.missing():
         pytest.skip(Redis.missing())

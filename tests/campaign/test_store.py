@@ -154,7 +154,7 @@ def test_a_password_is_not_told():
 
 def test_redis_is_restarted_in_the_middle(tmp_path):
     """A command sent meanwhile waits for it; what was told before is there."""
-    from tests.campaign.servers import Redis
+    from harness.campaign.servers import Redis
 
     if Redis.missing():
         pytest.skip(Redis.missing())

@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.campaign import corpus, plain, plain_rules
+from harness.campaign import corpus, plain, plain_rules, plain_warmup
 from harness.campaign.killing import mutants_by
 from harness.campaign.replayed import levels
 
 FOLDER = Path(__file__).parents[2] / "corpus"
 KEPT = corpus.read(FOLDER / "corpus.json")
-PLAIN = {plain: "test_corpus_vllm.py", plain_rules: "test_corpus_rules_vllm.py"}
+PLAIN = {
+    plain: "test_corpus_vllm.py",
+    plain_rules: "test_corpus_rules_vllm.py",
+    plain_warmup: "test_corpus_warmup_vllm.py",
+}
 LEVELS = sorted({entry.trace.level for entry in KEPT.entries})
 
 
@@ -74,7 +78,7 @@ def test_it_kills_mutants(installed):
     assert (0, "") == (ended.returncode, ended.stdout), ended.stderr
 
 
-@pytest.mark.parametrize("writer", [plain, plain_rules])
+@pytest.mark.parametrize("writer", PLAIN, ids=PLAIN.values())
 def test_the_plain_file_is_what_the_corpus_says(writer):
     """Written anew it is the same text."""
     path = FOLDER / PLAIN[writer]
@@ -120,6 +124,27 @@ def test_the_plain_rules_agree(installed):
         module.test_case(case)
     for case in module.COUNTS:
         module.test_counts(case)
+
+
+def test_the_plain_warmups_agree(installed, monkeypatch):
+    """Each runs the steps that it must."""
+    module = loaded(PLAIN[plain_warmup])
+    for trace in module.TRACES:
+        module.test_trace(trace, monkeypatch)
+
+
+def test_the_plain_warmups_see_a_defect(installed, monkeypatch):
+    """A warmup that takes a block too many."""
+    module = loaded(PLAIN[plain_warmup])
+    monkeypatch.setattr(module.warmup, "cdiv", lambda tokens, size: -(-tokens // size) + 1)
+    wrong = 0
+    for trace in module.TRACES:
+        try:
+            module.test_trace(trace, monkeypatch)
+        except AssertionError as error:
+            wrong += "the trace is there for" in str(error)
+
+    assert wrong
 
 
 def test_the_plain_rules_see_a_defect(installed, monkeypatch):
