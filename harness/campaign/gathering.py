@@ -34,7 +34,7 @@ from oracle.workload import SchedulerTrace
 from strategies import traces, warmups, workloads
 
 #: shards a profile that are drawn at most
-SHARDS = 12
+SHARDS = 60
 #: of the warmup's shards those whose kernels are run, in Triton's interpreter
 KERNEL_SHARDS = 4
 #: candidates that are tried to make a trace of crossings shorter
