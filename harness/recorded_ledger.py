@@ -49,9 +49,12 @@ class Facts:
             if spoilt:
                 request.computed, step.stale = self.spoilt[request.id], True
             self.dropped.discard(step)
+        stale = {step.request.id for step in settled.batch.steps if step.stale}
         for number, tokens in self.cut.items():
-            if number in requests:
-                cut(requests[number], tokens)
+            beyond = requests[number].tokens - tokens if number in requests else 0
+            if beyond > 0:
+                requests[number].tokens = tokens
+                requests[number].computed -= 0 if number in stale else beyond
         self.cut.clear()
 
     def ran_for(self, settled: Settled) -> Settled:
@@ -66,13 +69,6 @@ class Facts:
                 accepted.append(taken)
         self.spoilt.clear()
         return Settled(Batch(steps, settled.batch.new), accepted)
-
-
-def cut(request: Request, tokens: int) -> None:
-    """The answer has ended inside what an output brought: only so many tokens (known ones) are left."""
-    if request.tokens > tokens:
-        request.computed -= request.tokens - tokens
-        request.tokens = tokens
 
 
 class _Recorded(Ledger):
@@ -125,8 +121,7 @@ class RecordedLedger(_Recorded):
         return (op.new == 0 and op.external > 0) or 1 <= op.new <= max(left, 1 + self.drafts)
 
     def _may_go_on(self, request: Request, op: Extend) -> bool:
-        known = request.tokens + request.placeholders - request.computed
-        return 1 <= op.new <= (known + self.drafts if known == 1 else known)
+        return 1 <= op.new <= request.tokens + request.placeholders - request.computed + self.drafts
 
 
 class RecordedCachingLedger(_Recorded, CachingLedger):
@@ -143,7 +138,7 @@ class RecordedCachingLedger(_Recorded, CachingLedger):
 
     def _new(self, op: Extend, request: Request, start: int, waiting: bool) -> int:
         known = request.tokens + (0 if waiting else request.placeholders) - start
-        return min(op.new, known + (self.drafts if known == 1 else 0)) if known > 0 else 0
+        return min(op.new, known + self.drafts) if known > 0 else 0
 
     def loaded(self, op: Loaded) -> str | None:
         """The end of an async load; of one that failed as a whole not even what was found locally is left (S48)."""
