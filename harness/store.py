@@ -43,6 +43,8 @@ NO_NETWORK = (
     "Network is",
     "Connection refused",
 )
+#: ... when there is no room
+NO_SPACE = ("No space left", "Disk quota exceeded", "File too large")
 #: told the bytes that are there and all of them
 Show = Callable[[int, int], object]
 
@@ -176,16 +178,20 @@ def _reason(said: list[str], release: str) -> str:
         return "this environment has no pip; install it: python -m ensurepip"
     if "DO NOT MATCH THE HASHES" in text:
         return "the wheel is not what its checksum says; fetch it again, or look at the package index that you use"
-    if "No space left" in text:
+    if any(words in text for words in NO_SPACE):
         return f"no space left on the device of {folder()}; {FOLDER_VARIABLE} names another place"
-    if any(
-        word in text for word in ("NewConnectionError", "Name or service not known", "connection broken", "Network is")
-    ):
+    if "not enough bytes" in text:
+        return "the connection broke off before the whole wheel was there; fetch it again"
+    if any(words in text for words in NO_NETWORK):
         return "the package index cannot be reached; look at the network, or at pip's settings"
+    if "(from versions: none)" in text:
+        return "the package index has no vllm at all, or cannot be reached; look at the network, or at pip's settings"
     if "No matching distribution" in text:
         return f"the package index has no wheel of vllm=={release}"
     errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
-    return errors[-1] if errors else (said[-1] if said else "pip said nothing")
+    if errors and errors[-1] != "Exception:":
+        return errors[-1]
+    return said[-1] if said else "pip said nothing"
 
 
 def _digest(path: Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from harness.compare import show_row
+from harness.targets.compat import AbsentKindError
 from harness.targets.drafters import Drafted, Drafter, drafting_groups
 from oracle.drafting import Pass, misplaced, passes, rows_of, shown, step_of
 from oracle.trace import Rows
@@ -30,7 +31,7 @@ class Wrong:
 
 
 def check(setting: WarmupSetting, operation: Draft, draft: Drafter) -> Iterator[Wrong]:
-    """Everything that is wrong on the first rank and the last, the first of each kind."""
+    """Everything that is wrong on the first rank and the last, the first of each kind; nothing without a drafter."""
     if not drafting_groups(setting):
         return
     part = step_of(setting, operation)
@@ -39,6 +40,8 @@ def check(setting: WarmupSetting, operation: Draft, draft: Drafter) -> Iterator[
     for rank in sorted({0, setting.dcp_size - 1}):
         try:
             found = draft(setting, part, rows, rank)
+        except AbsentKindError:
+            return
         except Exception as error:
             yield Wrong("D", f"error:{type(error).__name__}", "positions and slots", str(error))
             return

@@ -18,29 +18,29 @@ def declared(release: str | None) -> Declared:
     return Declared(load(), release)
 
 
-def trace_of(finding: Finding) -> WarmupTrace:
-    """The shortest trace that shows it."""
-    trace = tracefile.read_any(finding.file)
-    if not isinstance(trace, WarmupTrace):
-        raise FindingError(f"finding {finding.name} is of the warmup level, its trace.json is not")
-    return trace
+def traces_of(finding: Finding) -> list[WarmupTrace]:
+    """The shortest trace that shows it, and those of older releases where it does not (trace-0.26.0.json)."""
+    traces = [tracefile.read_any(path) for path in (finding.file, *sorted(finding.folder.glob("trace-*.json")))]
+    if not all(isinstance(trace, WarmupTrace) for trace in traces):
+        raise FindingError(f"finding {finding.name} is of the warmup level, a trace of its folder is not")
+    return [trace for trace in traces if isinstance(trace, WarmupTrace)]
 
 
-def _shown(finding: Finding) -> tuple[WarmupTrace, list[Difference]]:
-    """The trace, and what it shows of the finding, in the order of its patterns."""
-    trace = trace_of(finding)
+def _shown(finding: Finding, trace: WarmupTrace) -> list[Difference]:
+    """What a trace shows of the finding, in the order of its patterns."""
     found = run_warmups(trace, Warmup, options(ALL)).differences
-    return trace, [difference for match in finding.match for difference in found if match.fits(difference)]
+    return [difference for match in finding.match for difference in found if match.fits(difference)]
 
 
 def reproduces(finding: Finding) -> bool:
-    """Whether the finding's own trace still shows it."""
-    return bool(_shown(finding)[1])
+    """Whether one of the finding's own traces still shows it."""
+    return any(_shown(finding, trace) for trace in traces_of(finding))
 
 
 def refresh(finding: Finding, release: str | None) -> None:
     """Write the finding's report.md and repro.py again, from its trace and its declaration."""
-    trace, found = _shown(finding)
+    trace = traces_of(finding)[0]
+    found = _shown(finding, trace)
     if not found:
         raise FindingError(f"finding {finding.name} does not reproduce on {release}: nothing is written")
     write_warmup_report(finding.folder, WarmupShrunk(trace, found[0], 0, True), release, Warmup, options(ALL))

@@ -73,13 +73,16 @@ def misplaced(
 ) -> str:
     """What is wrong with the slot `found` of token `index` of a pass; "" when it is as it must be.
 
-    valid: the last valid position. A refused token's place as context is nowhere.
+    valid: the last valid position. A refused token's place as context is nowhere; in older releases its own, over which
+    the queries then go (D6). A query at or past the end goes nowhere, in older releases to the null block.
     """
     position = made.at[index]
     if made.what == CONTEXT and position > valid:
-        return "" if found < 0 else "a refused token is context"
+        if found < 0 or (setting.choices.refused_as_context and found == slot(setting, group, row, position, rank)):
+            return ""
+        return "a refused token is context"
     if made.what == QUERIES and position >= setting.max_model_len:
-        if found < 0:
+        if found < 0 or (setting.choices.ends_in_null and found < group.block_size):
             return ""
         hit = position_of(setting, group, row, found, rank)
         if hit is None:

@@ -20,7 +20,7 @@ CONFIRMED = {
     "caching": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "rules": ("0.31.0", "0.32.0", NEWEST),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
-    "kernels": (NEWEST,),
+    "kernels": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "scheduler": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
 }
 
@@ -95,6 +95,12 @@ class Choices:
     """The warmup zeroes the null block at its end, where blocks are zeroed (W5)."""
     null_redirect: bool = True
     """Block tables can write the null block instead of the ids given (W2)."""
+    masks_windows: bool = True
+    """The forward pass sees null blocks where a window's columns are dead (W2)."""
+    refused_as_context: bool = False
+    """DFlash and DSpark store what was refused as context, before the queries go over it (D6)."""
+    ends_in_null: bool = False
+    """Their queries behind the row's last block are written to the null block, not nowhere (D-L2)."""
     adaptive_verification: bool = True
     """The runner can cut drafts while it serves (W5)."""
     encoder_alone: bool = True

@@ -34,11 +34,11 @@ def drafted(setting: WarmupSetting, part: Part) -> range:
 def gathered(setting: WarmupSetting, group: Group, row: tuple[int, ...], computed: int) -> tuple[int, ...]:
     """The row that the forward pass sees: a window's columns that no token at or past `computed` reads are null.
 
-    With several ranks a column is no range of positions, and nothing is masked.
+    With several ranks a column is no range of positions, and nothing is masked. Older releases mask nothing.
     """
     if setting.null_block_redirect:
         return (0,) * len(row)
-    if not isinstance(group, SlidingWindow) or setting.dcp_size > 1:
+    if not setting.choices.masks_windows or not isinstance(group, SlidingWindow) or setting.dcp_size > 1:
         return row
     dead = min(group.live(computed) // group.block_size, len(row))
     return (0,) * dead + row[dead:]

@@ -44,7 +44,7 @@ def check(setting: WarmupSetting, operation: WarmupOperation, ran: Ran, before: 
         yield from watch.step(index, step)
         if step.connector_enabled:
             yield Violation(index, -1, "state", "connector on", "the KV connector is enabled during a step")
-        if isinstance(operation, Kernels) and step.adaptive:
+        if isinstance(operation, Kernels) and step.adaptive and setting.choices.adaptive_verification:
             yield Violation(index, -1, "state", "adaptive on", "adaptive verification is on during warmup_kernels")
     if not ran.error and watch.live:
         yield Violation(

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from harness.targets import compat
+from harness.targets import compat, drafter_kernels
 from oracle.groups import SlidingWindow
 from oracle.slots import drafted
 from oracle.trace import Rows
@@ -46,14 +46,9 @@ def table_class(module: Any = None) -> Any:
     """The release's `BlockTables` (or `module`'s), ready for the device at hand; TargetError without a device."""
     compat.import_vllm()
     torch = importlib.import_module("torch")
-    if not torch.cuda.is_available():
-        if os.environ.get("TRITON_INTERPRET") != "1":
-            raise compat.TargetError("no CUDA device: set TRITON_INTERPRET=1 before vLLM is imported")
-        buffers: Any = importlib.import_module("vllm.v1.worker.gpu.buffer_utils")
-        buffers.is_uva_available = lambda: True
-        buffers.UvaBuffer = importlib.import_module("vllm.v1.worker.cpu.buffer_utils").UvaBuffer
-        memory: Any = importlib.import_module("vllm.utils.torch_utils")
-        memory.PIN_MEMORY = False
+    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        raise compat.TargetError("no CUDA device: set TRITON_INTERPRET=1 before vLLM is imported")
+    drafter_kernels.prepare()
     return (module or importlib.import_module("vllm.v1.worker.gpu.block_table")).BlockTables
 
 
@@ -67,22 +62,26 @@ class WorkerTables:
         specs = [compat.build_spec(group) for group in setting.groups]
         layers = [getattr(spec, "first_spec", spec) for spec in specs]
         reach = [
-            layer.num_retained_tokens if isinstance(group, SlidingWindow) else 0
+            getattr(layer, "num_retained_tokens", 0) if isinstance(group, SlidingWindow) else 0
             for group, layer in zip(setting.groups, layers, strict=True)
         ]
-        self.tables = table_class(module)(
-            block_sizes=[group.block_size for group in setting.groups],
-            max_num_reqs=setting.max_num_seqs,
-            max_num_batched_tokens=max(setting.max_num_batched_tokens, setting.max_num_seqs * setting.lookahead),
-            max_num_blocks_per_group=[row_width(setting, group) for group in setting.groups],
-            device=self.device,
-            slot_mapping_enabled=[layer.uses_slot_mapping for layer in layers],
-            dcp_sharded=[spec.dcp_sharded for spec in specs],
-            sliding_window_reach=reach,
-            cp_size=setting.dcp_size,
-            cp_rank=rank,
-            cp_interleave=setting.cp_interleave,
-        )
+        sizes = [group.block_size for group in setting.groups]
+        wanted = {
+            "block_sizes": sizes,
+            "kernel_block_sizes": sizes,
+            "max_num_reqs": setting.max_num_seqs,
+            "max_num_batched_tokens": max(setting.max_num_batched_tokens, setting.max_num_seqs * setting.lookahead),
+            "max_num_blocks_per_group": [row_width(setting, group) for group in setting.groups],
+            "device": self.device,
+            "slot_mapping_enabled": [getattr(layer, "uses_slot_mapping", True) for layer in layers],
+            "dcp_sharded": [getattr(spec, "dcp_sharded", True) for spec in specs],
+            "sliding_window_reach": reach,
+            "cp_size": setting.dcp_size,
+            "cp_rank": rank,
+            "cp_interleave": setting.cp_interleave,
+        }
+        made = table_class(module)
+        self.tables = made(**compat.keywords(made, wanted))
         self.tables.redirect_writes_to_null_block = setting.null_block_redirect
         self.computed = self.torch.zeros(setting.max_num_seqs, dtype=self.torch.int32, device=self.device)
 
@@ -100,7 +99,8 @@ class WorkerTables:
         self.tables.apply_staged_writes()
         requests = [part.request for part in step.parts]
         index = self._tensor(requests, self.torch.int32)
-        tables = self.tables.gather_block_tables(index, len(requests), num_computed_tokens=self.computed)
+        begins = compat.keywords(type(self.tables).gather_block_tables, {"num_computed_tokens": self.computed})
+        tables = self.tables.gather_block_tables(index, len(requests), **begins)
         rows = [table.cpu().tolist() for table in tables]
         lengths = self.tables.num_blocks.np
         targets = [range(part.computed, part.end) for part in step.parts]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from harness.targets import drafter_kernels
+from harness.targets.compat import AbsentKindError, installed_release
 from oracle.trace import Rows
 from oracle.warmup import AUTOREGRESSIVE, Part, WarmupSetting, row_width
 
@@ -58,8 +59,15 @@ def run_call(method: str) -> tuple[str, dict[str, bool]]:
 
 
 def draft(setting: WarmupSetting, part: Part, rows: list[Rows], rank: int, **more: Any) -> list[list[Drafted]]:
-    """Run the drafter of the setting's method; `module`: its code in place of the release's."""
+    """Run the drafter of the setting's method; `module`: its code in place of the release's.
+
+    AbsentKindError where the release's V2 runner has none for it, or none that knows of ranks (DCP).
+    """
     name, keywords = run_call(setting.method)
+    if drafter_kernels.home(name) is None or (setting.dcp_size > 1 and not drafter_kernels.sharded(name)):
+        raise AbsentKindError(
+            f"the V2 runner of vLLM {installed_release()} has no such drafter: {setting.method}, DCP {setting.dcp_size}"
+        )
     batch = drafter_kernels.Batch(**batch_arguments(setting, part, rows, rank))
     found = getattr(drafter_kernels, name)(batch, **keywords, **more)
     return [

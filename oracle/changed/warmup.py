@@ -47,6 +47,22 @@ WARMUP: tuple[Rule, ...] = (
         "in code",
         ("cleans_null", True),
     ),
+    Rule("dead columns of a window", "as they are held", "0.20.2", "0.32.0", "W2", "in code", ("masks_windows", False)),
+    Rule(
+        "dead columns of a window", "null in the forward pass", "0.33.0", None, "W2", "in code", ("masks_windows", True)
+    ),
+    Rule(
+        "refused tokens",
+        "context until a query is there",
+        "0.24.0",
+        "0.27.1",
+        "D6",
+        "in code",
+        ("refused_as_context", True),
+    ),
+    Rule("refused tokens", "no context", "0.28.0", None, "D6", "in code", ("refused_as_context", False)),
+    Rule("queries past the row", "in the null block", "0.24.0", "0.27.1", "D-L2", "in code", ("ends_in_null", True)),
+    Rule("queries past the row", "written nowhere", "0.28.0", None, "D-L2", "in code", ("ends_in_null", False)),
     Rule("writes redirected to the null block", "never", "0.20.2", "0.31.0", "W2", "in code", ("null_redirect", False)),
     Rule(
         "writes redirected to the null block",

@@ -162,11 +162,33 @@ def test_no_folder_to_write_to(tmp_path, monkeypatch):
         store.fetch("9.1.0")
 
 
-def test_no_space():
-    """What pip says of it, in a sentence."""
-    said = ["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"]
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"], "no space left on "),
+        (["ERROR: Exception:", "Traceback (most recent call last):", "OSError: [Errno 27] File too large"], "no space "),
+        (["ERROR: Exception:", "Traceback (most recent call last):", "ValueError: odd"], "ValueError: odd"),
+        (["error: incomplete-download-error", "× Download failed because not enough bytes"], "the connection broke off"),
+        (["ERROR: Could not find vllm (from versions: none)", "ERROR: No matching distribution"], "the package index has"),
+        ([], "pip said nothing"),
+    ],
+)
+def test_what_pip_says_in_a_sentence(said, reason):
+    """No space, a quota, an error of pip's own, a connection that breaks off each time, an index without vllm."""
+    assert store._reason(said, "9.1.0").startswith(reason)
 
-    assert store._reason(said, "9.1.0").startswith("no space left on the device of ")
+
+def test_no_space_while_it_is_unpacked(cache, index, monkeypatch):
+    """The cache is as it was."""
+
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.Path, "write_bytes", full)
+    with pytest.raises(TargetError, match=r"cannot be written: No space left on device; SLOTCHECK_CACHE names another"):
+        store.fetch("9.1.0")
+
+    assert [] == list(cache.iterdir())
 
 
 @pytest.mark.parametrize("broken", ["vllm/v1/core.py", "vllm-9.1.0.dist-info/METADATA"])
