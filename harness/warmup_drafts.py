@@ -31,7 +31,7 @@ class Wrong:
 
 
 def check(setting: WarmupSetting, operation: Draft, draft: Drafter) -> Iterator[Wrong]:
-    """Everything that is wrong on the first rank and the last, the first of each kind; nothing without a drafter."""
+    """Everything that is wrong on the first rank and the last, the first of each kind; AbsentKindError without a drafter."""
     if not drafting_groups(setting):
         return
     part = step_of(setting, operation)
@@ -41,7 +41,7 @@ def check(setting: WarmupSetting, operation: Draft, draft: Drafter) -> Iterator[
         try:
             found = draft(setting, part, rows, rank)
         except AbsentKindError:
-            return
+            raise
         except Exception as error:
             yield Wrong("D", f"error:{type(error).__name__}", "positions and slots", str(error))
             return
