@@ -31,7 +31,10 @@ class Wrong:
 
 
 def check(setting: WarmupSetting, operation: Draft, draft: Drafter) -> Iterator[Wrong]:
-    """Everything that is wrong on the first rank and the last, the first of each kind; AbsentKindError without a drafter."""
+    """Everything that is wrong on the first rank and the last, the first of each kind.
+
+    AbsentKindError where the release has no such drafter.
+    """
     if not drafting_groups(setting):
         return
     part = step_of(setting, operation)
