@@ -22,6 +22,7 @@ def script(setting: WarmupSetting, difference: WarmupDifference, ran: Ran) -> di
     reach = [g.window - 1 + g.extra_retained_tokens if isinstance(g, SlidingWindow) else 0 for g in groups]
     arguments: dict[str, Any] = {
         "block_sizes": [group.block_size for group in groups],
+        "kernel_block_sizes": [group.block_size for group in groups],
         "max_num_reqs": setting.max_num_seqs,
         "max_num_batched_tokens": max(setting.max_num_batched_tokens, setting.max_num_seqs * setting.lookahead),
         "max_num_blocks_per_group": [row_width(setting, group) for group in groups],

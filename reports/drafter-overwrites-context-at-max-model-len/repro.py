@@ -6,6 +6,8 @@ slotcheck 0.1.0. Fingerprint: warmup/law/full_attention/D-L2/over context/dflash
 """
 
 import importlib
+import importlib.util
+import inspect
 import os
 import sys
 from functools import partial
@@ -19,8 +21,35 @@ if not any(map(os.path.exists, ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128
     os.environ.update(CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="1")  # no GPU here: the kernels run on the CPU
 
 DECODERS = "vllm.v1.worker.gpu.spec_decode."
+#: packages of the drafters there, the newest name first
+HOMES = {
+    "autoregressive": ("target_dependent_ar", "autoregressive"),
+    "draft_model": ("standalone_ar", "draft_model"),
+    "query_pass": ("dflash",),
+}
 #: a pass of a request: what it is, its positions, the slots of each group
 Pass = tuple[str, list[int], list[list[int]]]
+
+
+def home(drafter: str) -> Any:
+    """The release's module of a function below; None when its V2 runner has no such drafter."""
+    for name in HOMES[drafter]:
+        if importlib.util.find_spec(DECODERS + name) is not None:
+            return importlib.import_module(f"{DECODERS}{name}.speculator")
+    return None
+
+
+def sharded(drafter: str) -> bool:
+    """Whether the drafter's code knows of ranks that share the cache."""
+    if drafter != "query_pass":
+        return True
+    return "cp_size" in inspect.signature(home(drafter).prepare_dflash_inputs).parameters
+
+
+def given(function: Any, **wanted: Any) -> Any:
+    """Call a function with those of `wanted` that this release's takes."""
+    accepted = inspect.signature(function).parameters
+    return function(**{name: value for name, value in wanted.items() if name in accepted})
 
 
 def prepare() -> None:
@@ -30,7 +59,7 @@ def prepare() -> None:
         buffers.is_uva_available = lambda: True
         buffers.UvaBuffer = importlib.import_module("vllm.v1.worker.cpu.buffer_utils").UvaBuffer
         memory: Any = importlib.import_module("vllm.utils.torch_utils")
-        memory.PIN_MEMORY = False
+        memory.PIN_MEMORY, memory.is_pin_memory_available = False, lambda: False
 
 
 class Batch:
@@ -63,8 +92,10 @@ class Batch:
         self.block_sizes, self.sharded, self.ranks, self.rank = block_sizes, sharded, ranks, rank
         self.interleave = interleave
         states = list(range(self.requests))[::-1]  # a request's place in the batch is not its place in the worker
-        tables = importlib.import_module("vllm.v1.worker.gpu.block_table").BlockTables(
+        tables = given(
+            importlib.import_module("vllm.v1.worker.gpu.block_table").BlockTables,
             block_sizes=block_sizes,
+            kernel_block_sizes=block_sizes,
             max_num_reqs=self.requests,
             max_num_batched_tokens=self.room,
             max_num_blocks_per_group=widths,
@@ -126,8 +157,8 @@ class Batch:
 
 def autoregressive(batch: Batch, module: Any = None, advance: bool = True) -> list[list[Pass]]:
     """EAGLE, EAGLE3 and MTP: a first pass at the target's positions, then single steps. advance: not for Gemma4."""
-    found = module or importlib.import_module(DECODERS + "target_dependent_ar.speculator")
-    cls, drafter = found.TargetDependentARSpeculator, _stand_in(batch)
+    found = module or home("autoregressive")
+    cls, drafter = _looping(found), _stand_in(batch)
     drafter.advance_draft_positions = advance
     last = found.prepare_prefill_inputs(
         drafter.last_token_indices, drafter.current_draft_step, drafter.input_buffers, batch.input, batch.num_sampled,
@@ -142,22 +173,27 @@ def autoregressive(batch: Batch, module: Any = None, advance: bool = True) -> li
     drafter.input_buffers.positions[: batch.requests] = step
     drafter.sample_src_positions[: batch.requests] = step + 1
     if batch.drafts > 1:
-        found.prepare_decode_inputs(
-            drafter.draft_tokens[:, 0], batch.input.seq_lens, batch.num_rejected, drafter.input_buffers,
-            drafter.sample_src_positions, batch.max_model_len, batch.requests, advance_draft_positions=advance,
+        given(
+            found.prepare_decode_inputs, draft_tokens=drafter.draft_tokens[:, 0], target_seq_lens=batch.input.seq_lens,
+            num_rejected=batch.num_rejected, input_buffers=drafter.input_buffers,
+            sample_src_positions=drafter.sample_src_positions, max_model_len=batch.max_model_len,
+            max_num_reqs=batch.requests, advance_draft_positions=advance,
         )  # fmt: skip
         drafter._generate_draft = partial(cls._generate_draft, drafter)
         drafter._run_model = partial(_keeps_step, batch, drafter, True)
         upper = batch.input.seq_lens_cpu_upper_bound
         mode = importlib.import_module("vllm.config.compilation").CUDAGraphMode.NONE
-        description = SimpleNamespace(cg_mode=mode, num_tokens=batch.requests)
-        cls._multi_step_decode(drafter, batch.requests, False, description, None, upper, batch.drafts)
+        description = SimpleNamespace(cg_mode=mode, num_tokens=batch.requests, num_reqs=batch.requests)
+        given(
+            partial(cls._multi_step_decode, drafter), num_reqs=batch.requests, skip_attn=False, batch_desc=description,
+            num_tokens_across_dp=None, seq_lens_cpu_upper_bound=upper, num_speculative_steps=batch.drafts,
+        )  # fmt: skip
     return batch.passes
 
 
 def draft_model(batch: Batch, module: Any = None) -> list[list[Pass]]:
     """A draft model of its own: one position more than the target, then single steps."""
-    found = module or importlib.import_module(DECODERS + "standalone_ar.speculator")
+    found = module or home("draft_model")
     drafter = _stand_in(batch)
     expanded = batch.ints([-7] * batch.room, batch.torch.int64)
     total = found.prepare_prefill_inputs(
@@ -169,27 +205,30 @@ def draft_model(batch: Batch, module: Any = None) -> list[list[Pass]]:
     batch.keep("expanded pass", starts.tolist(), expanded[:total], list(slots))
     drafter.expanded_positions = expanded
     drafter._run_model = partial(_keeps_step, batch, drafter, False)
-    found.StandaloneARSpeculator._multi_step_decode(
-        drafter, batch.input, batch.num_rejected, batch.requests, False, None
-    )
+    _looping(found)._multi_step_decode(drafter, batch.input, batch.num_rejected, batch.requests, False, None)
     return batch.passes
 
 
 def query_pass(batch: Batch, module: Any = None, anchor: bool = False) -> list[list[Pass]]:
     """DFlash and DSpark: slots of the target's positions, and queries past the last valid one. anchor: DSpark's own."""
-    found = module or importlib.import_module(DECODERS + "dflash.speculator")
+    found = module or home("query_pass")
     queries = batch.drafts + (not anchor)
     contexts, places, positions = [], [], None
     for group, size in enumerate(batch.block_sizes):
         buffers, long = batch.buffers(), partial(batch.zeros, batch.room, dtype=batch.torch.int64)
         slots, context, floats = long(), long(), batch.zeros(batch.requests, dtype=batch.torch.float32)
-        found.prepare_dflash_inputs(
-            buffers, slots, long(), context, long(), long(), batch.zeros(batch.room), floats.clone(),
-            batch.zeros(batch.requests, dtype=batch.torch.int64), batch.input, batch.num_sampled, batch.num_rejected,
-            batch.zeros(batch.requests, dtype=batch.torch.int64), batch.zeros(batch.requests), floats,
-            batch.zeros(batch.requests, dtype=batch.torch.int64), batch.tables.input_block_tables[group], size,
-            batch.rank, batch.ranks if batch.sharded[group] else 1, batch.interleave, 0, queries, batch.drafts,
-            batch.requests, batch.room, batch.max_model_len, sample_from_anchor=anchor,
+        seeds = batch.zeros(batch.requests, dtype=batch.torch.int64)
+        given(
+            found.prepare_dflash_inputs, input_buffers=buffers, query_slot_mapping=slots, context_positions=long(),
+            context_slot_mapping=context, sample_indices=long(), sample_pos=long(),
+            sample_idx_mapping=batch.zeros(batch.room), temperature=floats.clone(), seeds=seeds.clone(),
+            input_batch=batch.input, num_sampled=batch.num_sampled, num_rejected=batch.num_rejected,
+            last_sampled=seeds.clone(), next_prefill_tokens=batch.zeros(batch.requests), input_temperature=floats,
+            input_seeds=seeds, block_table=batch.tables.input_block_tables[group], block_size=size, cp_rank=batch.rank,
+            cp_size=batch.ranks if batch.sharded[group] else 1, cp_interleave=batch.interleave,
+            parallel_drafting_token_id=0, num_query_per_req=queries, num_speculative_steps=batch.drafts,
+            max_num_reqs=batch.requests, max_num_tokens=batch.room, max_model_len=batch.max_model_len,
+            sample_from_anchor=anchor,
         )  # fmt: skip
         contexts.append(context)
         places.append(slots)
@@ -197,6 +236,11 @@ def query_pass(batch: Batch, module: Any = None, anchor: bool = False) -> list[l
     batch.keep("context", batch.query_start_loc.tolist(), batch.input.positions, contexts)
     batch.keep("queries", [index * queries for index in range(batch.requests + 1)], positions, places)
     return batch.passes
+
+
+def _looping(module: Any) -> Any:
+    """The module's class that drafts in a loop of single steps."""
+    return next(found for found in vars(module).values() if "_multi_step_decode" in getattr(found, "__dict__", {}))
 
 
 def _stand_in(batch: Batch) -> SimpleNamespace:
@@ -221,14 +265,15 @@ def _stand_in(batch: Batch) -> SimpleNamespace:
         num_speculative_steps=batch.drafts,
         max_model_len=batch.max_model_len,
         _prepare_eplb_forward=lambda tokens: None,
-        _build_uniform_attn_metadata=lambda **given: None,
+        _build_uniform_attn_metadata=lambda **_: None,
+        _build_draft_attn_metadata=lambda **_: None,
         sample_draft=lambda *given: batch.zeros(batch.requests, dtype=batch.torch.int64),
     )
 
 
-def _keeps_step(batch: Batch, drafter: SimpleNamespace, pair: bool, *given: Any) -> Any:
+def _keeps_step(batch: Batch, drafter: SimpleNamespace, pair: bool, *arguments: Any) -> Any:
     """Stands for the forward pass of a single step, keeps its positions and its slots by layer."""
-    slots = next(value for value in given if isinstance(value, dict))
+    slots = next(value for value in arguments if isinstance(value, dict))
     positions = drafter.input_buffers.positions[: batch.requests].clone()
     placed = [slots[str(index)][: batch.requests].clone() for index in range(len(batch.block_sizes))]
     batch.keep("step", list(range(batch.requests + 1)), positions, placed)
