@@ -58,6 +58,8 @@ ASK_RULES = {
     "tokens": "S12",
 }
 
+#: what a situation says of the encoder's outputs
+OUTPUTS = ("outputs", "unheld", "place")
 #: which rule decides that something is done with the manager or the connector at all
 _RULES = {POP: "S49", GIVE: "S49", TRIM: "S50", ENDED: "S50", MATCH: "S42", START: "S43"}
 
@@ -145,7 +147,8 @@ class Predicted:
                 seen.waiting
             )
             tags = self._placed() if moved and name.endswith("list") else ()
-            self.other("state", "S11", name, ours, theirs, tags)
+            rule = "S53" if name in OUTPUTS else "S11"
+            self.other("state", rule, name, ours, theirs, tags)
 
     def other(
         self,
@@ -371,6 +374,10 @@ def _first(expected: Situation, seen: Situation) -> tuple[str, str, str]:
         if mine != other:
             names = [one.name for one in fields(State)]
             return next(n for n in names if getattr(mine, n) != getattr(other, n)), str(mine), str(other)
+    for name in OUTPUTS:
+        ours, theirs = getattr(expected, name), getattr(seen, name)
+        if ours != theirs:
+            return name, str(ours), str(theirs)
     return "free", f"{expected.free} free", f"{seen.free} free"
 
 

@@ -165,7 +165,7 @@ class Drive:
     def _submit(self, operation: Submit) -> None:
         content = None
         if self.prefixes is not None:
-            content = self.contents[operation.request] = self.prefixes.begin(operation.forks)
+            content = self.contents[operation.request] = self.prefixes.begin(operation.forks, items=operation.items)
             self.prefixes.grow(content, operation.prompt)
             if operation.session:
                 self.turns[operation.request, operation.prompt] = content

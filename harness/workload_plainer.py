@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
+from oracle.content import item_length
 from oracle.groups import CrossAttention
 from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
@@ -22,6 +23,7 @@ ELSEWHERE: dict[str, Any] = {
     "encoder": 0,
     "grammar": 0,
     "session": False,
+    "items": (),
 }
 
 
@@ -29,6 +31,7 @@ def said(operation: SchedulerOperation) -> int:
     """How much an operation says."""
     if isinstance(operation, Submit):
         more = sum(bool(getattr(operation, name) != value) for name, value in ELSEWHERE.items())
+        more += sum(2 + item + offset for item, offset in operation.items)
         numbers = operation.prompt + operation.max_tokens + operation.priority + operation.remote
         return numbers + operation.unknown + more
     if isinstance(operation, Update):
@@ -111,6 +114,33 @@ def decoder_alone(trace: SchedulerTrace, fewer: int) -> SchedulerTrace:
         trace.setting, groups=groups, num_blocks=blocks, max_encoder_len=0, max_num_encoder_input_tokens=None
     )
     return evolve(trace, setting=setting, operations=operations)
+
+
+def text_alone(trace: SchedulerTrace) -> SchedulerTrace:
+    """The same workload without multimodal items."""
+    operations = tuple(
+        evolve(operation, items=()) if isinstance(operation, Submit) else operation for operation in trace.operations
+    )
+    setting = evolve(
+        trace.setting, encoder_cache_size=0, max_num_encoder_input_tokens=None, disable_chunked_mm_input=False
+    )
+    return evolve(trace, setting=setting, operations=operations)
+
+
+def fewer_items(submit: Submit) -> Iterator[Submit]:
+    """The same request without one of its items, with one at an earlier place, or with a smaller one."""
+    for index, (item, offset) in enumerate(submit.items):
+        before, behind = submit.items[:index], submit.items[index + 1 :]
+        yield evolve(submit, items=before + behind)
+        yield evolve(submit, items=(*before, (item, offset - 1), *behind)) if offset else submit
+        for smaller in range(item):
+            yield evolve(submit, items=(*before, (smaller, offset), *behind))
+
+
+def shortened(submit: Submit, prompt: int) -> Submit:
+    """The same request with a prompt of so many tokens, and what of it still fits."""
+    items = tuple((item, offset) for item, offset in submit.items if offset + item_length(item) <= prompt)
+    return evolve(submit, prompt=prompt, remote=min(submit.remote, prompt), items=items)
 
 
 def generated(operation: SchedulerOperation, less: int, more: int = 0) -> SchedulerOperation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from oracle.content import Item, item_length
 from oracle.groups import Mamba
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call
@@ -48,6 +49,42 @@ def count_step(
         newcomers = {name for name, *_ in planned.new}
         reach["padded newcomer"] += any(name in newcomers for name, _ in planned.drafts)
     reach["drafts skipped"] += planned.skip_drafts
+
+
+def count_items(
+    reach: Counter[str],
+    setting: SchedulerSetting,
+    planned: Planned,
+    events: list[Event],
+    items: dict[int, tuple[Item, ...]],
+) -> None:
+    """Count the crossings of one planned step with multimodal items (`items`: of each request)."""
+    encoded, total = dict(planned.encoded), 0
+    for name, places in planned.encoded:
+        total += sum(item_length(items[name][place][0]) for place in places)
+        reach["item encoded"] += len(places)
+    reach["encoder budget full of items"] += total == setting.encoder_budget
+    reach["output dropped"] += len(planned.dropped)
+    computed = {name: at for name, at, _, _ in (*planned.cached, *planned.new)}
+    ahead = setting.facts.prefill_lookahead
+    for name, tokens in planned.tokens:
+        at = computed[name]
+        for place, (item, start) in enumerate(items.get(name, ())):
+            end = start + item_length(item)
+            if at <= start < at + tokens and place not in encoded.get(name, ()):
+                reach["output found"] += 1
+            reach["part ends before an item"] += at + tokens == start
+            reach["part ends inside an item"] += start < at + tokens < end
+            reach["item encoded for the drafter alone"] += start >= at + tokens and place in encoded.get(name, ())
+            overlaps = bool(ahead) and setting.in_flight_depth > 1
+            reach["item x speculation x overlap"] += overlaps and at <= start < at + tokens
+    for event in events:
+        owned = items.get(event.request, ())
+        if event.what == LOOK:
+            reach["hit inside an item"] += any(at < event.tokens < at + item_length(item) for item, at in owned)
+            reach["hit behind an item"] += any(at + item_length(item) <= event.tokens for item, at in owned)
+        elif event.what == FREE:
+            reach["item x preemption"] += bool(owned)
 
 
 def _count_ask(reach: Counter[str], event: Event) -> None:

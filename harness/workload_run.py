@@ -54,6 +54,17 @@ MINIMA: dict[str, int] = {
     "encoder input": 20,
     "encoder budget full": 2,
     "structured output": 20,
+    "item encoded": 50,
+    "encoder budget full of items": 5,
+    "output dropped": 10,
+    "output found": 10,
+    "part ends before an item": 20,
+    "part ends inside an item": 20,
+    "item encoded for the drafter alone": 3,
+    "item x preemption": 5,
+    "item x speculation x overlap": 5,
+    "hit inside an item": 3,
+    "hit behind an item": 5,
     "session updated": 15,
     "session waits": 8,
     "session goes on": 8,
@@ -80,9 +91,20 @@ GATE_MINIMA = {
     "speculation x preemption x caching": 1000,
     "speculation x hybrid x preemption": 1000,
     "session goes on in flight": 20,
+    "item x preemption": 200,
+    "item x speculation x overlap": 50,
+    "hit inside an item": 100,
 }
 
 
+#: crossings of multimodal items
+OF_ITEMS = frozenset(
+    (
+        "item encoded", "encoder budget full of items", "output dropped", "output found", "part ends before an item",
+        "part ends inside an item", "item encoded for the drafter alone", "item x preemption",
+        "item x speculation x overlap", "hit inside an item", "hit behind an item",
+    )
+)  # fmt: skip
 #: crossings that take prefix caching
 _CACHED = frozenset({"speculation x preemption x caching", "hit", "hit of a state", "junction", "block copied"})
 
@@ -95,6 +117,8 @@ def minima_of(release: str | None, steps: int = 0) -> dict[str, int]:
     lacking = {"drafts skipped"} if not choices.skips_drafts else set()
     if not choices.sessions:
         lacking |= {name for name in minima if name.startswith("session")}
+    if chosen != NEWEST:
+        lacking |= OF_ITEMS
     if not caching:
         lacking |= {*_CACHED, "load behind a hit"}
     return {name: least for name, least in minima.items() if name not in lacking}

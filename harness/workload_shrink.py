@@ -17,12 +17,15 @@ from harness.workload_plainer import (
     ELSEWHERE,
     decoder_alone,
     disconnected,
+    fewer_items,
     generated,
     one_seat_less,
     one_share_less,
     plainer,
     rename,
     said,
+    shortened,
+    text_alone,
     without,
 )
 from harness.workloads import run_workload
@@ -45,6 +48,8 @@ NUMBERS = (
     "prefill_schedule_interval",
     "max_num_scheduled_tokens",
     "max_num_batched_tokens",
+    "max_num_encoder_input_tokens",
+    "encoder_cache_size",
     "max_model_len",
     "num_blocks",
 )
@@ -234,6 +239,8 @@ class WorkloadShrinker:
                 for name in ("max_tokens", "prompt"):
                     self._lower_said(index, name)
             elif isinstance(operation, Submit):
+                for fewer in fewer_items(operation):
+                    self._replace(index, fewer)
                 for name, value in ELSEWHERE.items():
                     if getattr(operation, name) != value:
                         changes: dict[str, Any] = {name: value}
@@ -246,12 +253,11 @@ class WorkloadShrinker:
             return int(getattr(self.best.operations[index], name))
 
         def turned(number: int) -> bool:
+            operation = self.best.operations[index]
+            if name == "prompt" and isinstance(operation, Submit):
+                return self._replace(index, shortened(operation, number))
             changes: dict[str, Any] = {name: number}
-            if name == "prompt":
-                operation = self.best.operations[index]
-                if isinstance(operation, Submit):
-                    changes["remote"] = min(operation.remote, number)
-            return self._replace(index, evolve(self.best.operations[index], **changes))
+            return self._replace(index, evolve(operation, **changes))
 
         for least in (0, 1, 2):
             if least < value() and turned(least):
@@ -268,6 +274,8 @@ class WorkloadShrinker:
         """No connector, no encoder, no drafter or a plainer one, every switch at its default."""
         if self.best.setting.kv_connector:
             self.attempt(lambda: disconnected(self.best))
+        if self.best.setting.encoder_cache_size:
+            self.attempt(lambda: text_alone(self.best))
         if self.best.setting.max_encoder_len:
             for fewer in range(self.best.setting.num_blocks - 1):
                 if self.attempt(lambda gone=fewer: decoder_alone(self.best, gone)):  # type: ignore[misc]
@@ -369,13 +377,7 @@ class WorkloadShrinker:
             setting = self.best.setting
             longest = setting.max_model_len - less
             operations = tuple(
-                evolve(
-                    operation,
-                    prompt=min(operation.prompt, longest - 1),
-                    remote=min(operation.remote, longest - 1),
-                )
-                if isinstance(operation, Submit)
-                else operation
+                shortened(operation, min(operation.prompt, longest - 1)) if isinstance(operation, Submit) else operation
                 for operation in self.best.operations
             )
             smaller = evolve(

@@ -6,6 +6,7 @@ from attrs import evolve
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
+from oracle.content import LONGEST_ITEM
 from oracle.groups import Mamba, ceil_div
 from oracle.laws import blocks_for_one
 from oracle.methods import unreserved
@@ -26,7 +27,8 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     modules. S41 against S22: the same, where a chunk must stop at the next Mamba block. S9 and S41 against S1: a prompt
     without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots. S21: a prompt cached but
     for a token is padded to 1 + K rows. P36: a hit inside a block holds its source and its copy at once, which start-up
-    sizing leaves out. S44: a load leaves the blocks of a step's drafts free, also where nobody runs.
+    sizing leaves out. S52: an item that may not be split must fit into a part, with what a drafter reads past the part
+    before it. S44: a load leaves the blocks of a step's drafts free, also where nobody runs.
     """
     facts = setting.facts
     room = min(setting.budget, setting.max_num_batched_tokens - setting.charged)
@@ -40,6 +42,10 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
     if room < setting.align_size <= largest:
         return "block beside draft slots"
+    if setting.disable_chunked_mm_input and min(room, setting.long_prefill_token_threshold or room) < whole_item(
+        setting
+    ):
+        return "item beyond a part"
     if setting.choices.chunks_loose and setting.align_size > min(room, setting.long_prefill_token_threshold or room):
         return "block beyond a chunk"
     if setting.align_size > 0 and facts.prefill_lookahead > 1:
@@ -51,6 +57,11 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     if setting.kv_connector and setting.num_blocks - 1 - blocks_for_one(setting) < reserve_of_a_load(setting):
         return "reserve beside a load"
     return ""
+
+
+def whole_item(setting: SchedulerSetting) -> int:
+    """Tokens of a part that holds any item whole: the one before it stopped short of what is read ahead."""
+    return setting.facts.prefill_lookahead + LONGEST_ITEM
 
 
 def stuck_again_by(setting: SchedulerSetting, sessions: bool = False) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.compare import show_row
 from harness.workload_outcome import Entry, WorkloadOutcome
 from oracle.breakdown import Breakdown
+from oracle.content import item_length
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED
 from oracle.workload import FREE, POP, START, SchedulerOperation, SchedulerTrace, Step, Submit, Update
@@ -19,6 +20,7 @@ def describe(operation: SchedulerOperation) -> str:
         if operation.remote:
             rest += f", {operation.remote} to load {operation.load}"
         rest += f", encoder {operation.encoder}" if operation.encoder else ""
+        rest += "".join([f", item {item} at {at} to {at + item_length(item) - 1}" for item, at in operation.items])
         rest += ", a session" if operation.session else ""
         rest += f", grammar after {operation.grammar} looks" if operation.grammar else ""
         words = ((operation.unknown, f"after {operation.unknown} looks"), (operation.again, "again"))
@@ -79,6 +81,10 @@ def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[s
         lines.append([str(name), str(tokens), str(drafts.get(name, 0)), ask, blocks])
     begun = [e for e in entry.events if e.what == START and e.tokens]
     then = [f"{event.request} loads {event.tokens}" for event in begun]
+    then += [
+        f"{name} encodes item {_item(trace, name, place)}" for name, made in entry.planned.encoded for place in made
+    ]
+    then += [f"output {item} dropped" for item in entry.planned.dropped]
     refused = [e.request for e in entry.events if e.seen is not None and e.seen.outcome != GRANTED]
     then += [f"{name} refused" for name in dict.fromkeys(refused)]
     then += [f"{event.request} preempted" for event in entry.events if event.what in (FREE, POP)]
@@ -97,6 +103,12 @@ def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[s
         )
         for place, line in enumerate(lines)
     ]
+
+
+def _item(trace: SchedulerTrace, name: int, place: int) -> int:
+    """The identifier of one of a request's items."""
+    submits = (one for one in trace.operations if isinstance(one, Submit) and one.request == name)
+    return next(submits).items[place][0]
 
 
 def text(outcome: WorkloadOutcome) -> str:

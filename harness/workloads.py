@@ -29,7 +29,7 @@ from harness.workload_drive import (
 )
 from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
-from harness.workload_reach import count_failure, count_output, count_step, count_transfers
+from harness.workload_reach import count_failure, count_items, count_output, count_step, count_transfers
 from oracle.memory import Violation
 from oracle.scheduler_laws import Known, SchedulerLaws
 from oracle.trace import Difference
@@ -180,7 +180,7 @@ class Judge:
             names = ", ".join(map(str, note.arguments))
             self.differences.law(Violation(note.index, -1, "drain", "never ends", f"requests {names} never finish"))
         else:
-            self.laws.drained(note.answer.free)
+            self.laws.drained(note.answer)
 
     def _forget(self, name: int) -> None:
         self.prediction.rows.pop(name, None)
@@ -200,6 +200,8 @@ class Judge:
         if self.memory is not None:
             self.memory.planned(planned, note.events, note.index)
         count_step(self.reach, self.setting, planned, note.events, flying)
+        if self.laws.encoders is not None:
+            count_items(self.reach, self.setting, planned, note.events, self.laws.encoders.items)
         if self.options.keep_entries:
             self._keep(note, planned)
         if self.laws.stuck:

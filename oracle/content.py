@@ -27,11 +27,13 @@ EMBEDDED = 0
 _CHAINED = -(1 << 40)
 
 Item = tuple[int, int]
+#: tokens of the longest item there is
+LONGEST_ITEM = 5
 
 
 def item_length(identifier: int) -> int:
     """Tokens of an item; it follows from the identifier (P4)."""
-    return 1 + identifier % 5
+    return 1 + identifier % LONGEST_ITEM
 
 
 def check_items(items: tuple[Item, ...], embeds: int = 0) -> None:

@@ -128,6 +128,8 @@ class Scheduler(Loads):
                     continue  # S29: those behind are more urgent, and blocks have come free
                 return
             step.add(request, request.comp, new, granted.new)
+            if request.items:
+                step.encode(request, self.encoders.take(request))
             index += 1
 
     def _needless(self, request: Request) -> bool:
@@ -142,6 +144,8 @@ class Scheduler(Loads):
         new = min(new, step.room(), self.limit - 1 - request.comp)
         if self.chunks.size:
             new = self._chunk(request, request.comp, new)
+        if request.items:
+            new = self.encoders.part(request, request.comp, new, step.encoder)
         return self._clear_of_the_end(request, request.comp, new) if self.ahead else new
 
     def _chunk(self, request: Request, comp: int, new: int) -> int:
@@ -192,6 +196,7 @@ class Scheduler(Loads):
             call.external = external
             seen = self.ask(call)
             if seen.outcome != GRANTED:
+                self.encoders.let_go(request)
                 break
             del queue[0]
             if loads:
@@ -205,6 +210,8 @@ class Scheduler(Loads):
             request.comp = comp + external
             placeholders = new - 1 if self.pads_whole else self.drafts
             step.admit(request, new, seen.rows, placeholders if padded else 0)
+            if request.items:
+                step.encode(request, self.encoders.take(request))
             if request.comp + new < request.n:
                 self.prefilling[request] = None
             request.status = RUNNING
@@ -270,6 +277,8 @@ class Scheduler(Loads):
                 return -1, False
             if padded and new != 1 + self.drafts and self.pads_whole:
                 new, padded = 1, False
+        if request.items:
+            new = self.encoders.part(request, comp, new, step.encoder)
         return self._clear_of_the_end(request, comp, new), padded
 
     def _advance(self, step: NextStep) -> None:

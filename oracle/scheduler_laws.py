@@ -15,6 +15,7 @@ from attrs import define, field
 from oracle.client import Client
 from oracle.groups import ceil_div
 from oracle.memory import Violation
+from oracle.scheduler_encoder_laws import EncoderLaws
 from oracle.scheduler_setting import PRIORITY, SchedulerSetting
 from oracle.trace import GRANTED, REFUSED, Row, Rows
 from oracle.workload import (
@@ -105,6 +106,7 @@ class SchedulerLaws:
         self.sizes = [(g.attention, g.tokens_per_column(setting.dcp_size)) for g in setting.groups]
         self.patience = 3
         self.encoded = 0
+        self.encoders = EncoderLaws(setting, self.broken) if setting.encoder_cache_size else None
         self.idle = 0
         #: somebody was refused in this step
         self.refused = False
@@ -129,6 +131,8 @@ class SchedulerLaws:
             session=operation.session,
         )
         self.sessions |= operation.session
+        if self.encoders is not None:
+            self.encoders.submitted(operation)
 
     def updated(self, operation: Update, arrival: int) -> bool:
         """A session gets a piece of input; whether it ends by it."""
@@ -236,8 +240,11 @@ class SchedulerLaws:
         if transfers.failed is not None and transfers.failed[0] in transfers.loaded:
             self.failed.add(transfers.failed[0])
 
-    def drained(self, free: int) -> None:
-        """Everything has ended: every block is free, once."""
+    def drained(self, situation: Situation) -> None:
+        """Everything has ended: every block is free, once, and nobody holds an encoder's output."""
+        free = situation.free
+        if self.encoders is not None:
+            self.encoders.drained(situation)
         if free != self.usable or self.parked or self.kept:
             self.broken("drain", "blocks", f"everything has ended, but {free} of {self.usable} blocks are free")
 
@@ -264,6 +271,8 @@ class SchedulerLaws:
             self._admitted(planned, victims)
         self._budgets(planned)
         self._requests(planned)
+        if self.encoders is not None:
+            self.encoders.planned(planned, events)
         self._progress(planned, flying)
 
     def _admitted(self, planned: Planned, victims: list[int]) -> None:

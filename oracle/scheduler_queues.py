@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oracle.content import Content
+from oracle.scheduler_encoders import EncoderOutputs
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_setting import PRIORITY, SchedulerSetting
 from oracle.trace import Call, Observation
@@ -62,6 +63,7 @@ class Queues:
         self.finished: list[int] = []
         self.paused = UNPAUSED
         self.sessions = False
+        self.encoders = EncoderOutputs(setting)
 
     def _give(self, request: Request) -> None:
         """Its blocks come back."""
@@ -70,6 +72,7 @@ class Queues:
     def _preempt(self, request: Request, drop: bool = False) -> None:
         """S7, S33: blocks back, nothing computed, in front of the queue; what is in flight has become stale."""
         self._give(request)
+        self.encoders.let_go(request)
         request.drop = drop or (request.drop and request.stale > 0)
         if not self.choices.tells_stale:
             request.left = 0 if drop else request.ph
@@ -146,9 +149,11 @@ class Queues:
             if name == skipped:
                 continue
             tokens = returned.get(name, [])
+            rejected = flight.drafts[name] - (len(tokens) - 1) if tokens and flight.drafts.get(name) else 0
+            if request.items:
+                self.encoders.let_go(request, _sure(request, 0 if stale else rejected))
             if not tokens:
                 continue
-            rejected = flight.drafts.get(name, 0) - (len(tokens) - 1) if flight.drafts.get(name) else 0
             names = self.caching and not stale and request.status == RUNNING and self._names(request)
             kept, reason = self._append(request, tokens, stop)
             if stale:
@@ -222,6 +227,7 @@ class Queues:
         """A request arrives."""
         request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
         request.content, request.encoder, request.grammar = content, operation.encoder, operation.grammar
+        request.items = operation.items
         request.counts_left = not self.choices.tells_stale
         if request.grammar:
             request.status = COMPILING
@@ -250,4 +256,9 @@ class Queues:
         if everything:
             states += [request.state() for request in (*self.waiting, *self.holding)]
         running, waiting, holding = ([r.id for r in queue] for queue in (self.running, self.waiting, self.holding))
-        return Situation(running, waiting, holding, states, free)
+        return Situation(running, waiting, holding, states, free, *self.encoders.shown())
+
+
+def _sure(request: Request, rejected: int) -> int:
+    """Tokens that are computed whatever comes back: no drafts that were rejected, nothing in flight."""
+    return request.comp - (request.ph or rejected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from oracle.content import Content
+from oracle.content import Content, Item
 from oracle.workload import WAITING, State, Update
 
 
@@ -34,6 +34,8 @@ class Request:
     content: Content | None = None
     encoder: int = 0
     """Tokens of its encoder's input, which its first call carries."""
+    items: tuple[Item, ...] = ()
+    """Multimodal items of its prompt, each with its offset (tokens)."""
     grammar: int = 0
     """Looks until its grammar is compiled, and one more; 0: none."""
     session: bool = False

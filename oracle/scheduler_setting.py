@@ -7,10 +7,12 @@ from functools import cached_property
 from attrs import field, frozen
 
 from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts, predict
+from oracle.content import LONGEST_ITEM
 from oracle.errors import SettingError
 from oracle.groups import Mamba, at_least, one_of
 from oracle.laws import blocks_for_one
 from oracle.methods import draft_counts
+from oracle.releases import NEWEST
 from oracle.setting import Setting
 
 FCFS, PRIORITY = "fcfs", "priority"
@@ -36,6 +38,8 @@ class SchedulerSetting(Setting):
     fit at admission. draft_counts: (first, last, drafts of the next step) by the number of scheduled requests.
     kv_role, kv_load_failure_policy: of the KV connector. Only a consumer (or both) loads.
     max_num_encoder_input_tokens: tokens that the encoder takes in a step (None: max_num_batched_tokens).
+    encoder_cache_size: place for the encoder's outputs (tokens) of a decoder with multimodal items; 0: text alone.
+    disable_chunked_mm_input: no chunk ends inside an item.
     """
 
     max_num_scheduled_tokens: int | None = None
@@ -50,6 +54,8 @@ class SchedulerSetting(Setting):
     kv_role: str = field(default=KV_BOTH, validator=one_of(KV_BOTH, KV_PRODUCER, KV_CONSUMER))
     kv_load_failure_policy: str = field(default=RECOMPUTE, validator=one_of(RECOMPUTE, FAIL))
     max_num_encoder_input_tokens: int | None = None
+    encoder_cache_size: int = field(default=0, validator=at_least(0))
+    disable_chunked_mm_input: bool = False
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -59,10 +65,7 @@ class SchedulerSetting(Setting):
             raise SettingError(f"in_flight_depth must be 1 or 2 (async scheduling), got {self.in_flight_depth}")
         if self.max_in_flight_tokens is not None:
             raise SettingError("max_in_flight_tokens follows from max_num_batched_tokens at this level; leave it out")
-        if self.max_encoder_len:
-            self._check_encoder()
-        elif self.max_num_encoder_input_tokens is not None:
-            raise SettingError("max_num_encoder_input_tokens needs a cross-attention group, got none")
+        self._check_encoder()
         if not self.kv_connector and (self.kv_role, self.kv_load_failure_policy) != (KV_BOTH, RECOMPUTE):
             raise SettingError("kv_role and kv_load_failure_policy need kv_connector true, got false")
         for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
@@ -97,12 +100,16 @@ class SchedulerSetting(Setting):
                                f"{self.num_blocks}")  # fmt: skip
 
     def _check_encoder(self) -> None:
-        """Encoder-decoder models have neither chunks nor prefix caching nor a connector."""
+        """Encoder-decoder models have neither chunks nor prefix caching nor a connector; others may have items."""
+        if not self.max_encoder_len:
+            self._check_items()
+            return
         for name, value in (
             ("enable_chunked_prefill", False),
             ("enable_caching", False),
             ("kv_connector", False),
             ("long_prefill_token_threshold", 0),
+            ("encoder_cache_size", 0),
         ):
             if getattr(self, name) != value:
                 raise SettingError(f"{name} must be {value} with a cross-attention group, got {getattr(self, name)}")
@@ -112,8 +119,32 @@ class SchedulerSetting(Setting):
                 f"got {self.encoder_budget}"
             )
 
+    def _check_items(self) -> None:
+        """The longest item must fit; the rules are those of the newest release."""
+        if not self.encoder_cache_size:
+            for name in ("max_num_encoder_input_tokens", "disable_chunked_mm_input"):
+                if getattr(self, name):
+                    raise SettingError(f"{name} needs a cross-attention group or an encoder_cache_size, got none")
+            return
+        if self.release != NEWEST:
+            raise SettingError(f"this version has items by the rules of {NEWEST}, got {self.release}; leave "
+                               "encoder_cache_size 0")  # fmt: skip
+        for name, value in (
+            ("encoder_cache_size", self.encoder_cache_size),
+            ("max_num_encoder_input_tokens", self.encoder_budget),
+        ):
+            if value < LONGEST_ITEM:
+                raise SettingError(f"{name} must hold an item, {LONGEST_ITEM} tokens, got {value}")
+        if self.disable_chunked_mm_input and self.max_num_batched_tokens < LONGEST_ITEM:
+            raise SettingError(
+                f"max_num_batched_tokens must hold an item, {LONGEST_ITEM} tokens, with disable_chunked_mm_input true, "
+                f"got {self.max_num_batched_tokens}"
+            )
+
     def _check_states(self) -> None:
         """Where Mamba groups are specified at this level."""
+        if self.disable_chunked_mm_input and self.align_size:
+            raise SettingError("disable_chunked_mm_input must be false beside Mamba groups in mode align, got true")
         states = [group for group in self.groups if isinstance(group, Mamba)]
         if self.dcp_size > 1 and states:
             raise SettingError(f"this version schedules dcp_size {self.dcp_size} without Mamba groups only")
@@ -152,8 +183,11 @@ class SchedulerSetting(Setting):
 
     @property
     def encoder_budget(self) -> int:
-        """Tokens of the encoder in a step; 0 without one."""
-        return (self.max_num_encoder_input_tokens or self.max_num_batched_tokens) if self.max_encoder_len else 0
+        """Tokens of the encoder in a step; 0 without one. Where items have no limit of their own: one fits at least."""
+        if not self.max_encoder_len and not self.encoder_cache_size:
+            return 0
+        default = max(self.max_num_batched_tokens, LONGEST_ITEM * bool(self.encoder_cache_size))
+        return self.max_num_encoder_input_tokens or default
 
     @cached_property
     def budget(self) -> int:

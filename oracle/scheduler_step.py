@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oracle.content import item_length
 from oracle.scheduler_request import Request
 from oracle.trace import Rows
 from oracle.workload import PAUSED_ALL, WAITING, Planned
@@ -22,6 +23,7 @@ class NextStep:
         self.encoder = scheduler.encoder_budget
         self.tokens: dict[Request, int] = {}
         self.drafts: dict[Request, int] = {}
+        self.encoded: dict[Request, list[int]] = {}
         self.cached: dict[Request, Rows] = {}
         self.new: list[tuple[Request, Rows]] = []
         self.resumed: list[tuple[Request, Rows]] = []
@@ -63,6 +65,12 @@ class NextStep:
             self.drafts[request] = drafts
         self.prefill_admitted |= request.comp < request.n - 1
 
+    def encode(self, request: Request, places: list[int]) -> None:
+        """The items of its prompt that the encoder takes in this step."""
+        if places:
+            self.encoded[request] = places
+            self.encoder -= sum(item_length(request.items[place][0]) for place in places)
+
     def take_back(self, victim: Request) -> None:
         """S28: a victim that was scheduled already is taken out of the step."""
         new = self.tokens.pop(victim, 0)
@@ -70,6 +78,7 @@ class NextStep:
             self.g += new
             self.i += new + self.charged
             self.drafts.pop(victim, None)
+            self.encoder += sum(item_length(victim.items[place][0]) for place in self.encoded.pop(victim, ()))
             del self.cached[victim]
 
     def skip_drafts(self) -> bool:
@@ -96,4 +105,7 @@ class NextStep:
             (),
             scheduler.proposals(len(self.tokens)),
             self.skip_drafts(),
+            (),
+            tuple((request.id, tuple(places)) for request, places in self.encoded.items()),
+            tuple(scheduler.encoders.leave()),
         )

@@ -99,6 +99,7 @@ class Loads(Sessions):
     def _end(self, request: Request) -> None:
         """S50: the connector may keep the blocks; those of a load under way stay until it has ended."""
         self.prefilling.pop(request, None)
+        self.encoders.let_go(request)
         loading = request.status == LOADING and request not in self.arrived
         self.arrived.discard(request)
         self.failed.discard(request)

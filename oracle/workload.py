@@ -12,7 +12,7 @@ from typing import Protocol
 from attrs import define, evolve, field, frozen
 
 from oracle.budget import predict
-from oracle.content import Content
+from oracle.content import Content, Item, check_items, item_length
 from oracle.errors import SettingError
 from oracle.groups import MOST, one_of
 from oracle.releases import NEWEST
@@ -40,6 +40,7 @@ class Submit:
     encoder: tokens of the encoder's input; with a cross-attention group.
     grammar: structured output, whose grammar is compiled after so many looks less 1; 0: free text.
     session: input comes in pieces, of which this is the first; see `Update`.
+    items: multimodal items of the prompt, (identifier, offset), where the setting has an encoder_cache_size.
     """
 
     request: int
@@ -55,6 +56,7 @@ class Submit:
     encoder: int = 0
     grammar: int = 0
     session: bool = False
+    items: tuple[Item, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -148,6 +150,8 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
                 raise SettingError(f"{name} must be 0 to {MOST} looks, got {getattr(operation, name)}")
         if operation.session:
             _check_session(setting)
+        if operation.items:
+            _check_items(setting, operation)
     if isinstance(operation, Update):
         _check_update(setting, operation)
     if isinstance(operation, Submit | Update | Abort) and operation.request < 0:
@@ -159,9 +163,19 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
                     raise SettingError(f"{name} must be pairs of numbers of at least 0, got {list(pair)}")
 
 
+def _check_items(setting: SchedulerSetting, operation: Submit) -> None:
+    """Items lie in the prompt, in order."""
+    if not setting.encoder_cache_size:
+        raise SettingError(f"items need an encoder_cache_size, got {list(operation.items)}")
+    check_items(operation.items)
+    identifier, offset = operation.items[-1]
+    if offset + item_length(identifier) > operation.prompt:
+        raise SettingError(f"items must lie in the prompt's {operation.prompt} tokens, got one at {offset}")
+
+
 def _check_session(setting: SchedulerSetting) -> None:
     """Where sessions are specified."""
-    for name in ("kv_connector", "max_encoder_len"):
+    for name in ("kv_connector", "max_encoder_len", "encoder_cache_size"):
         if getattr(setting, name):
             raise SettingError(f"this version has no sessions beside {name}, got {getattr(setting, name)}")
     if setting.release != NEWEST:
@@ -193,7 +207,8 @@ class Planned:
     known tokens, row per group). cached: (request, computed tokens, outputs with those in flight, new entries per group
     or None). resumed: requests of `cached` whose row starts anew (the V1 runner). preempted, finished: since the step
     before. zeroed: blocks to zero. proposals: drafts of the next step. skip_drafts: nobody can use them. copies: blocks
-    (source, target) to copy before the step runs.
+    (source, target) to copy before the step runs. encoded: (request, which of its items) that the encoder takes in it.
+    dropped: items whose outputs the worker drops before that.
     """
 
     tokens: list[tuple[int, int]]
@@ -207,6 +222,8 @@ class Planned:
     proposals: int
     skip_drafts: bool
     copies: tuple[tuple[int, int], ...] = ()
+    encoded: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    dropped: tuple[int, ...] = ()
 
 
 #: the fields of Planned, and the rule that decides each
@@ -222,6 +239,8 @@ PLANNED_RULES = {
     "proposals": "S24",
     "skip_drafts": "S23",
     "copies": "P36",
+    "encoded": "S52",
+    "dropped": "S54",
 }
 
 
@@ -248,7 +267,9 @@ class State:
 class Situation:
     """Every live request: who runs, who waits and who waits with blocks, in order; and the free blocks.
 
-    states: of those that run; of the others too when everything is asked for.
+    states: of those that run; of the others too when everything is asked for. outputs: of the encoder, (item, requests
+    that hold it) by item. unheld: items that nobody holds, the next one to go first. place: tokens that no output
+    takes, and with the unheld ones.
     """
 
     running: list[int]
@@ -256,6 +277,9 @@ class Situation:
     holding: list[int]
     states: list[State]
     free: int
+    outputs: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    unheld: tuple[int, ...] = ()
+    place: tuple[int, int] = (0, 0)
 
 
 #: what the scheduler does to the manager, in order

@@ -15,6 +15,7 @@ from typing import Any
 from attrs import evolve
 from hypothesis import strategies as st
 
+from oracle.content import LONGEST_ITEM, Item, item_length
 from oracle.groups import MLA, RSWA, ChunkedLocal, CrossAttention, FullAttention, Group, Mamba, SlidingWindow
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS, Method, method
@@ -52,6 +53,8 @@ from strategies.settings import Reader, may_shard, within
 #: bytes a trace, some 50 steps
 LENGTH = 224
 TRACES_A_KEY = 20
+#: items a prompt, and different ones a trace
+ITEMS, KINDS_OF_ITEMS = 6, 12
 BLOCK_SIZES = (4, 1, 2, 4, 16, 8, 3, 4)
 KINDS: tuple[type[Group], ...] = (FullAttention, SlidingWindow, Mamba, ChunkedLocal, RSWA, MLA, Mamba, SlidingWindow)
 #: the flag of parallel drafting on a method without a drafter is a case of the rules level
@@ -69,13 +72,15 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching", "connector", "dcp", "encoder", "grammar", "session",
+    "caching", "connector", "dcp", "encoder", "grammar", "session", "items",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(
     ("encoder", "dcp", "counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled")
 ) | {"active"}
 
+#: on in one trace of four
+SELDOM = frozenset(("items",))
 #: what the rarest crossings need: on in three traces of four
 OFTEN = frozenset(("speculation", "hybrid", "caching"))
 
@@ -94,7 +99,11 @@ class Drawn:
         self.on = {
             name
             for place, name in enumerate(FEATURES)
-            if (bits >> place & 1 and (name not in RARE or rare >> place & rare >> (place + 5) % 24 & 1))
+            if (
+                bits >> place & 1
+                and (name not in RARE or rare >> place & rare >> (place + 5) % 24 & 1)
+                and (name not in SELDOM or rare >> place & 1)
+            )
             or (name in OFTEN and rare >> place & 1)
         }
 
@@ -198,6 +207,16 @@ def _connected(reader: Reader) -> dict[str, Any]:
     }
 
 
+def _with_items(reader: Reader) -> dict[str, Any]:
+    """A multimodal model's part: place for one item or a few, and encoder budgets of that size."""
+    value, more = reader.byte(), reader.byte()
+    return {
+        "encoder_cache_size": LONGEST_ITEM + (value & 7) + (value >> 3 & 8),
+        "max_num_encoder_input_tokens": None if value > 191 else LONGEST_ITEM + more % 7,
+        "disable_chunked_mm_input": more >= 160,
+    }
+
+
 def _drafts(row: Method, wanted: int) -> int:
     """K that the drafter's modules can make."""
     return wanted if wanted <= row.modules else wanted - wanted % row.modules
@@ -233,6 +252,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     """
     drawn, choices = Drawn(reader), choices_of(limits or release)
     _without(drawn, choices, limits or release)
+    if {release, limits or release} != {NEWEST}:
+        drawn.on.discard("items")
     which, rest = reader.byte(), reader.byte()
     key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
     name, parallel, drafts = "none", False, 0
@@ -248,8 +269,11 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         drawn.on |= {"abort", "stops"}
     encoded = 1 + reader.below(24) if "encoder" in drawn else 0
     if encoded:
-        drawn.on -= {"caching", "connector", "threshold", "dcp"}
+        drawn.on -= {"caching", "connector", "threshold", "dcp", "items"}
         drawn.on.add("unchunked")
+    items = _with_items(reader) if "items" in drawn else {}
+    if items:
+        drawn.on.discard("session")
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     up_front = kept * seats if choices.charged_up_front else 0
     least = max(seats, max(method(name, parallel).reserved.of(drafts), kept, up_front) + 1)
@@ -258,6 +282,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     chunked = "unchunked" not in drawn
     if not chunked:
         batched = max(batched, longest + up_front)
+    if items.get("disable_chunked_mm_input"):
+        batched = max(batched, LONGEST_ITEM)
     groups = _prefilled_again(_groups(reader, drawn, drafts, depth, longest), ahead)
     if encoded:
         size = BLOCK_SIZES[encoded % len(BLOCK_SIZES)]
@@ -296,12 +322,16 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     more |= cached
     if "connector" in drawn:
         more |= _connected(reader)
+    if any(isinstance(group, Mamba) and group.mode == "align" for group in groups):
+        items.pop("disable_chunked_mm_input", None)
+    more |= items
     sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
     budget = reader.byte()
+    if encoded:
+        more["max_num_encoder_input_tokens"] = encoded + (budget >> 1) % (2 * encoded) * (budget & 1)
     return (
         SchedulerSetting(
             num_blocks=1 + need * sixths // 6 + reader.below(3),
-            max_num_encoder_input_tokens=encoded + (budget >> 1) % (2 * encoded) * (budget & 1) if encoded else None,
             watermark=0.12 if "watermark" in drawn else 0.0,
             max_num_scheduled_tokens=max(1, batched - up_front - 1 - budget % 6)
             if "scheduled" in drawn and chunked
@@ -335,7 +365,11 @@ class Operations:
         self.drafts = setting.num_speculative_tokens
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)
-        self.sessions = "session" in drawn and not (setting.kv_connector or setting.max_encoder_len)
+        self.sessions = "session" in drawn and not (
+            setting.kv_connector or setting.max_encoder_len or setting.encoder_cache_size
+        )
+        #: where most prompts have their items, so that they share prefixes
+        self.layout = self._layout(reader.byte()) if setting.encoder_cache_size else ()
 
     def all(self) -> tuple[SchedulerOperation, ...]:
         """Every one of them."""
@@ -372,6 +406,22 @@ class Operations:
         value = self.reader.byte()
         return () if value < 128 else (value % self.longest,)
 
+    def _layout(self, start: int) -> tuple[Item, ...]:
+        """Items at places of a prompt, from `start` on or soon behind."""
+        items: list[Item] = []
+        end = start % 8
+        for _ in range(ITEMS):
+            value = self.reader.byte()
+            items.append((value % KINDS_OF_ITEMS, end + (0, 1, 0, 3)[value >> 6]))
+            end = items[-1][1] + item_length(items[-1][0])
+        return tuple(items)
+
+    def _items(self, prompt: int) -> tuple[Item, ...]:
+        """Those of all prompts, or of this one alone, as far as they fit."""
+        value = self.reader.byte()
+        items = self.layout if value < 176 else self._layout(value)
+        return tuple([(item, at) for item, at in items if at + item_length(item) <= prompt]) if value & 15 else ()
+
     def _priority(self, value: int) -> int:
         """The later the more urgent, so that a victim stands before the one that asks; or any."""
         return max(0, 7 - self.count) if "urgent_last" in self.drawn else value % 3
@@ -394,6 +444,8 @@ class Operations:
         if self.sessions and value % 3:
             most = 1 + value % 5 if value & 64 else min(most, self.longest // 2)
             return evolve(plain, session=True, prompt=1 + prompt % (self.longest // 3 + 1), max_tokens=most)
+        if self.setting.encoder_cache_size:
+            plain = evolve(plain, items=self._items(plain.prompt))
         return self._connected(plain) if self.setting.kv_connector else plain
 
     def _update(self, choice: int) -> Update:

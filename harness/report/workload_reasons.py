@@ -17,6 +17,7 @@ _FREE = f"{SCHEDULER}:Scheduler._free_blocks"
 _SPLIT = f"{SCHEDULER}:Scheduler._mamba_block_aligned_split"
 _FINISHED = f"{SCHEDULER}:Scheduler._connector_finished"
 _LOADED = f"{SCHEDULER}:Scheduler._update_waiting_for_remote_kv"
+ENCODER_CACHE = "vllm/v1/core/encoder_cache_manager.py"
 _ENCODER = f"{SCHEDULER}:Scheduler._try_schedule_encoder_inputs"
 
 REASONS: dict[str, Reason] = {
@@ -89,6 +90,39 @@ REASONS: dict[str, Reason] = {
     "S24": Reason(
         False, "Where the number of drafts depends on the batch it is looked up by the size of the batch.", (_SCHEDULE,)
     ),
+    "S52": Reason(
+        True,
+        "A position of a multimodal item is computed in or after the step that encodes the item, which the encoder "
+        "takes whole. So a part ends before the first item for which the step's encoder budget or the outputs' place "
+        "is used up.",
+        (_ENCODER,),
+    ),
+    "S53": Reason(
+        True,
+        "A request holds an output from the part that first needs it until the item is computed for sure, or until it "
+        "is preempted, refused or ends.",
+        (
+            f"{SCHEDULER}:Scheduler._free_encoder_inputs",
+            f"{SCHEDULER}:Scheduler._free_request",
+            _PREEMPT,
+            f"{ENCODER_CACHE}:EncoderCacheManager.free",
+        ),
+    ),
+    "S54": Reason(
+        False,
+        "An encoder's output stays until its place is needed, and goes only when no request holds it; the one that has "
+        "been free for longest goes first.",
+        (
+            f"{ENCODER_CACHE}:EncoderCacheManager.can_allocate",
+            f"{ENCODER_CACHE}:EncoderCacheManager.free_encoder_input",
+        ),
+    ),
+    "encoder": Reason(
+        True,
+        "What a step computes of an item is taken from the item's output, which the worker must have: it was encoded "
+        "in this step or before, and not dropped since. The outputs never take more than their place.",
+        (_SCHEDULE, _ENCODER, f"{ENCODER_CACHE}:EncoderCacheManager.check_and_update_cache"),
+    ),
     "P12": Reason(
         True,
         "A reset of the prefix cache succeeds exactly when nobody holds a block, or after all running requests were "
@@ -153,7 +187,11 @@ REASONS: dict[str, Reason] = {
         "What is free, what requests hold and what is kept back are all blocks, after each call.",
         (_FREE, _SCHEDULE),
     ),
-    "drain": Reason(True, "When all requests have ended every block is free.", (_FREE,)),
+    "drain": Reason(
+        True,
+        "When all requests have ended every block is free, and nobody holds an output of the encoder.",
+        (_FREE, f"{SCHEDULER}:Scheduler._free_request"),
+    ),
     "order": Reason(
         True, "Nobody is admitted in a step that took a running request's blocks away.", (_SCHEDULE, _PREEMPT)
     ),

@@ -15,6 +15,7 @@ from harness.targets.engine import scheduler_arguments
 from harness.targets.specs import spec_arguments
 from harness.workload_outcome import WorkloadOutcome
 from oracle.budget import Case
+from oracle.content import LONGEST_ITEM, item_length
 from oracle.groups import Mamba
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
@@ -55,6 +56,7 @@ def script(
         wrong=_last(outcome, steps),
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
         grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
+        longest_item=LONGEST_ITEM,
         bypassed=bool(setting.num_speculative_tokens) and setting.method in BYPASSED,
         states=any(isinstance(group, Mamba) for group in setting.groups),
     )
@@ -122,8 +124,11 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens:
         said = [
             f"{one.name}={getattr(operation, one.name)!r}"
             for one in fields(type(operation))
-            if one.name != "forks" and (one.default is NOTHING or getattr(operation, one.name) != one.default)
+            if one.name not in ("forks", "items")
+            and (one.default is NOTHING or getattr(operation, one.name) != one.default)
         ]
+        if isinstance(operation, Submit) and operation.items:
+            said.append(f"items={[(item, offset, item_length(item)) for item, offset in operation.items]}")
         return f"{type(operation).__name__.lower()}({', '.join(said)})"
     said = [f"{name}={dict(getattr(operation, name))}" for name in _COUNTS if getattr(operation, name)]
     said += [f"loaded={[name for name, _ in operation.loaded]}"] if operation.loaded else []
@@ -142,5 +147,8 @@ def _last(outcome: WorkloadOutcome, steps: int) -> str:
     rows = [(str(name), computed, blocks) for name, computed, _, blocks in planned.new]
     rows += [(str(name), computed, blocks or ()) for name, computed, _, blocks in planned.cached]
     tokens, drafts = ({str(name): count for name, count in pairs} for pairs in (planned.tokens, planned.drafts))
-    last = (tokens, drafts, rows, planned.copies)
+    last: tuple[object, ...] = (tokens, drafts, rows, planned.copies)
+    if outcome.trace.setting.encoder_cache_size:
+        encoded = {str(name): [*places] for name, places in planned.encoded}
+        last = (*last, encoded, [str(item) for item in planned.dropped])
     return repr((*last, entries[-1].handed) if outcome.trace.setting.kv_connector else last)

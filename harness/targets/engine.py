@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.targets import compat, config, connector
 from oracle.budget import Case
+from oracle.content import LONGEST_ITEM, item_length
 from oracle.groups import Mamba
 from oracle.methods import METHODS
 from oracle.scheduler_setting import SchedulerSetting
@@ -37,7 +38,7 @@ def modules() -> SimpleNamespace:
         output=load("vllm.v1.outputs").ModelRunnerOutput,
         drafts=load("vllm.v1.outputs").DraftTokenIds,
         inputs=load("vllm.multimodal.inputs"),
-        encoder_cache=load("vllm.v1.core.encoder_cache_manager").EncoderDecoderCacheManager,
+        encoders=load("vllm.v1.core.encoder_cache_manager"),
         transfers=load("vllm.v1.outputs").KVConnectorOutput,
         pause=load("vllm.v1.core.sched.interface").PauseState,
     )
@@ -159,6 +160,7 @@ def scheduler_arguments(setting: SchedulerSetting) -> dict[str, Any]:
         "scheduler_reserve_full_isl": setting.scheduler_reserve_full_isl,
         "watermark": setting.watermark,
         "async_scheduling": setting.in_flight_depth > 1,
+        **({"disable_chunked_mm_input": True} if setting.disable_chunked_mm_input else {}),
     }
 
 
@@ -167,14 +169,38 @@ def _scheduler_config(setting: SchedulerSetting) -> Any:
     return settings.SchedulerConfig(**compat.options(settings.SchedulerConfig, scheduler_arguments(setting)))
 
 
+def encoders(setting: SchedulerSetting, scheduler: Any) -> None:
+    """What the constructor takes from the model class of a multimodal model, which no small folder has.
+
+    It asks the model's processor for the longest item; budget and place are then made of that by the release's own
+    function. The cache of an encoder-decoder never binds: nothing is kept in it, its slots are given back every step.
+    """
+    made = modules().encoders
+    if setting.max_encoder_len:
+        scheduler.is_encoder_decoder = True
+        scheduler.max_num_encoder_input_tokens = setting.encoder_budget
+        scheduler.encoder_cache_manager = made.EncoderDecoderCacheManager(1 << 30)
+    elif setting.encoder_cache_size:
+        limits = scheduler.scheduler_config
+        limits.encoder_cache_size = setting.encoder_cache_size
+        if setting.max_num_encoder_input_tokens is not None:
+            limits.max_num_encoder_input_tokens = setting.max_num_encoder_input_tokens
+        budget, size = made.compute_mm_encoder_budget(limits, {"image": LONGEST_ITEM})
+        scheduler.max_num_encoder_input_tokens = budget
+        scheduler.encoder_cache_manager = made.EncoderCacheManager(cache_size=size)
+
+
 def features(operation: Submit) -> Any:
-    """The encoder's input of a request: one item at the beginning, without data."""
-    if not operation.encoder:
-        return None
-    vllm = modules()
-    position = vllm.inputs.PlaceholderRange(offset=0, length=operation.encoder)
-    name = str(operation.request)
-    return [vllm.inputs.MultiModalFeatureSpec(data=None, modality="audio", identifier=name, mm_position=position)]
+    """The encoder's input of a request, without data: one item at the beginning, or items in the prompt."""
+    inputs = modules().inputs
+
+    def feature(modality: str, name: str, offset: int, length: int) -> Any:
+        position = inputs.PlaceholderRange(offset=offset, length=length)
+        return inputs.MultiModalFeatureSpec(data=None, modality=modality, identifier=name, mm_position=position)
+
+    if operation.encoder:
+        return [feature("audio", str(operation.request), 0, operation.encoder)]
+    return [feature("image", str(item), offset, item_length(item)) for item, offset in operation.items] or None
 
 
 def _transfer(setting: SchedulerSetting) -> Any:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from harness.targets import compat
-from harness.targets.engine import Compiling, Grammars, engine_config, features, modules, sampling
+from harness.targets.engine import Compiling, Grammars, encoders, engine_config, features, modules, sampling
 from oracle.content import Content
 from oracle.remote import FarSide
 from oracle.scheduler_setting import SchedulerSetting
@@ -71,8 +71,8 @@ class Scheduler:
             block_size=setting.scheduler_block_size,
             hash_block_size=setting.hash_size,
         )
-        if setting.max_encoder_len:
-            self._encoder(setting)
+        encoders(setting, self.scheduler)
+        self.encoded = self.scheduler.encoder_cache_manager if setting.encoder_cache_size else None
         #: beside `waiting`: who holds blocks; in old releases whoever was set aside
         holding = getattr(self.scheduler, "kv_holding_waiting", None)
         self.apart = self.scheduler.skipped_waiting if holding is None else holding
@@ -92,16 +92,6 @@ class Scheduler:
         self.words[status.WAITING_FOR_REMOTE_KVS] = LOADING
         self.words[status.WAITING_FOR_STREAMING_REQ] = PAUSED_SESSION
         self.words[status.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR] = COMPILING
-
-    def _encoder(self, setting: SchedulerSetting) -> None:
-        """What the constructor takes from the model class of an encoder-decoder, which no small folder has.
-
-        The cache never binds: such a model keeps nothing in it, and its slots are given back after every step anew.
-        """
-        scheduler = self.scheduler
-        scheduler.is_encoder_decoder = True
-        scheduler.max_num_encoder_input_tokens = setting.encoder_budget
-        scheduler.encoder_cache_manager = modules().encoder_cache(1 << 30)
 
     # -------------------------------------------------------------------------------------------- the spy
 
@@ -264,6 +254,9 @@ class Scheduler:
         self.events = []
         out = self.scheduler.schedule()
         told, requests = planned(out), self.scheduler.requests
+        if self.encoded is not None:
+            told.encoded = tuple([(int(name), tuple(places)) for name, places in out.scheduled_encoder_inputs.items()])
+            told.dropped = tuple(map(int, out.free_encoder_mm_hashes))
         self.steps.append((out, {name: not requests[str(name)].is_prefill_chunk for name, _ in told.tokens}))
         return told
 
@@ -348,6 +341,7 @@ class Scheduler:
             [int(request.request_id) for request in holding],
             [self._state(request) for request in seen],
             self.queue.num_free_blocks,
+            *(() if self.encoded is None else _outputs(self.encoded)),
         )
 
     def _state(self, request: Any) -> State:
@@ -410,6 +404,12 @@ def planned(out: Any) -> Planned:
         getattr(out, "skip_drafts", False),
         tuple([(copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()]),
     )
+
+
+def _outputs(cache: Any) -> tuple[Any, ...]:
+    """An encoder cache's outputs with the requests that hold them, those that nobody holds, and its place."""
+    held = sorted((int(item), tuple(sorted(map(int, names)))) for item, names in cache.cached.items())
+    return tuple(held), tuple(map(int, cache.freeable)), (cache.num_free_slots, cache.num_freeable_slots)
 
 
 def _sorted(names: Any) -> list[int]:

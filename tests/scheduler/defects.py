@@ -379,6 +379,56 @@ DEFECTS = (
         "P3",
     ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
+    Defect(
+        "a finished request holds its outputs",
+        "        self.encoder_cache_manager.free(request)\n"
+        "        self._pending_encoder_input_ids.pop(request.request_id, None)\n"
+        "        request_id",
+        "        request_id",
+        "S53",
+    ),
+    Defect(
+        "a victim holds its outputs",
+        "        self.encoder_cache_manager.free(request)\n"
+        "        self._pending_encoder_input_ids.pop(request.request_id, None)\n"
+        "        self._inflight",
+        "        self._inflight",
+        "S53",
+    ),
+    Defect(
+        "a refused newcomer holds outputs",
+        "                        self.encoder_cache_manager.free(request)\n                    break",
+        "                        pass\n                    break",
+        "S53",
+    ),
+    Defect(
+        "a running request's items are not charged",
+        "                encoder_compute_budget = new_encoder_compute_budget\n            if encoder",
+        "                pass\n            if encoder",
+        "S52",
+    ),
+    Defect(
+        "a part goes on into an item that is not encoded",
+        "num_new_tokens, start_pos - num_computed_tokens\n",
+        "num_new_tokens, start_pos - num_computed_tokens + 1\n",
+        "S52",
+    ),
+    Defect(
+        "what the drafter reads ahead is not encoded",
+        "num_computed_tokens + num_new_tokens + shift_computed_tokens\n        )\n        lo, hi",
+        "num_computed_tokens + num_new_tokens\n        )\n        lo, hi",
+        "S52",
+    ),
+    Defect("an item is split", "self.scheduler_config.disable_chunked_mm_input\n", "False\n", "S52"),
+    Defect(
+        "an item that comes twice is encoded twice", "if item_identifier in mm_hashes_to_schedule:", "if False:", "S52"
+    ),
+    Defect(
+        "an output is let go while its last token is in flight",
+        "<= request.num_computed_tokens - request.num_output_placeholders\n            ):\n                # Processed",
+        "<= request.num_computed_tokens\n            ):\n                # Processed",
+        "S53",
+    ),
 )
 
 

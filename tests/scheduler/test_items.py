@@ -1,0 +1,176 @@
+"""Multimodal items at the scheduler level: each example beside the real scheduler, with its arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from harness.targets.scheduler import Scheduler
+from harness.workload_outcome import WorkloadOptions, WorkloadOutcome
+from harness.workloads import run_workload
+from oracle.errors import SettingError
+from oracle.groups import FullAttention, Mamba
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import Abort, SchedulerOperation, SchedulerTrace, Step, Submit
+
+pytestmark = pytest.mark.usefixtures("release")
+
+#: identifiers of items of 3, 4 and 5 tokens
+THREE, FOUR, FIVE = 2, 3, 4
+
+
+def run(*operations: SchedulerOperation, **setting: Any) -> WorkloadOutcome:
+    """The real scheduler, the laws and the prediction on a workload; nothing may differ."""
+    plain: dict[str, Any] = {
+        "groups": (FullAttention(block_size=4),),
+        "num_blocks": 17,
+        "max_model_len": 32,
+        "max_num_batched_tokens": 16,
+        "max_num_seqs": 2,
+        "encoder_cache_size": 5,
+    }
+    trace = SchedulerTrace(setting=SchedulerSetting(**plain | setting), operations=operations)
+    outcome = run_workload(trace, Scheduler, WorkloadOptions(keep_entries=True))
+    assert [] == outcome.differences
+    return outcome
+
+
+def parts(outcome: WorkloadOutcome) -> list[list[tuple[int, int]]]:
+    return [entry.planned.tokens for entry in outcome.entries if entry.planned.tokens]
+
+
+def encoded(outcome: WorkloadOutcome) -> list[tuple[tuple[int, tuple[int, ...]], ...]]:
+    return [entry.planned.encoded for entry in outcome.entries if entry.planned.tokens]
+
+
+def test_a_part_ends_before_an_item_that_the_encoder_cannot_take() -> None:
+    """Items of 5 and 4 tokens at 1 and 8, budget 5: the first step ends at 8, the second takes the other item."""
+    outcome = run(
+        Submit(request=0, prompt=14, items=((FIVE, 1), (FOUR, 8))),
+        encoder_cache_size=16,
+        max_num_encoder_input_tokens=5,
+    )
+
+    assert [[(0, 8)], [(0, 6)]] == parts(outcome)
+    assert [((0, (0,)),), ((0, (1,)),)] == encoded(outcome)
+
+
+def test_a_part_ends_before_an_item_whose_output_has_no_place() -> None:
+    """Place for 5 tokens, held by the item of 5 until it is computed; then it goes for the one of 4."""
+    outcome = run(Submit(request=0, prompt=14, items=((FIVE, 1), (FOUR, 8))))
+
+    assert [[(0, 8)], [(0, 6)]] == parts(outcome)
+    assert [(), (FIVE,)] == [entry.planned.dropped for entry in outcome.entries if entry.planned.tokens]
+
+
+def test_an_output_is_shared_by_what_the_item_is() -> None:
+    """Two more bring the same item at other places, one in the same step, one later: nothing is encoded for them."""
+    outcome = run(
+        Submit(request=0, prompt=6, items=((FIVE, 0),)),
+        Submit(request=1, prompt=8, items=((FIVE, 3),)),
+        Step(),
+        Submit(request=2, prompt=9, items=((FIVE, 2),)),
+    )
+
+    assert [((0, (0,)),), ()] == encoded(outcome)
+
+
+def test_an_item_that_comes_twice_is_held_until_its_last_place() -> None:
+    """Items of 4 at 0 and at 8, parts of 6: the output is still held behind the first place, and nothing is encoded."""
+    outcome = run(Submit(request=0, prompt=13, items=((FOUR, 0), (FOUR, 8))), max_num_batched_tokens=6)
+
+    assert [[(0, 6)], [(0, 6)], [(0, 1)]] == parts(outcome)
+    assert [((0, (0,)),), (), ()] == encoded(outcome)
+
+
+def test_a_drafter_that_reads_ahead_has_the_next_item_encoded() -> None:
+    """EAGLE reads one token past the part of 8, where an item begins: it is encoded a step early."""
+    speculation: dict[str, Any] = {"method": "eagle", "num_speculative_tokens": 1}
+    outcome = run(
+        Submit(request=0, prompt=14, items=((FOUR, 8),)), max_num_batched_tokens=8, num_blocks=33, **speculation
+    )
+
+    assert [(0, 8)] == parts(outcome)[0]
+    assert ((0, (0,)),) == encoded(outcome)[0]
+
+
+def test_an_item_that_may_not_be_split_waits_for_a_whole_part() -> None:
+    """Parts of 8, an item of 5 at 5: the first part ends before it instead of inside."""
+    outcome = run(
+        Submit(request=0, prompt=14, items=((FIVE, 5),)), max_num_batched_tokens=8, disable_chunked_mm_input=True
+    )
+
+    assert [[(0, 5)], [(0, 8)], [(0, 1)]] == parts(outcome)
+
+
+def test_a_hit_that_ends_inside_an_item_needs_its_output_again() -> None:
+    """The same prompt of 12 hits 8 tokens, inside the item of 5 at 6. Its output has gone for another by then."""
+    shared = Submit(request=0, prompt=12, items=((FIVE, 6),))
+    other = Submit(request=1, prompt=6, items=((FOUR, 0),), forks=(0,))
+    outcome = run(shared, Step(), other, Step(), evolve(shared, request=2), enable_caching=True)
+
+    assert [((0, (0,)),), ((1, (0,)),), ((2, (0,)),)] == encoded(outcome)
+    assert [(2, 4)] == parts(outcome)[-1]
+
+
+def test_prompts_with_other_items_share_nothing_behind_the_first() -> None:
+    """The tokens are the same, but the item in the second block is another: the third request hits one block."""
+    outcome = run(
+        Submit(request=0, prompt=12, items=((FIVE, 4),)),
+        Step(),
+        Submit(request=1, prompt=12, items=((FIVE + 5, 4),)),
+        Step(),
+        enable_caching=True,
+    )
+
+    assert [(1, 8)] == parts(outcome)[-1]
+
+
+def test_nobody_holds_an_output_of_who_went_away() -> None:
+    """Aborted inside its item of 5: the place can be had again at once by an item of 4."""
+    outcome = run(
+        Submit(request=0, prompt=14, items=((FIVE, 4),)),
+        Step(),
+        Abort(request=0),
+        Submit(request=1, prompt=6, items=((FOUR, 0),)),
+        max_num_batched_tokens=6,
+    )
+
+    assert [((0, (0,)),), ((1, (0,)),)] == encoded(outcome)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"encoder_cache_size": 4}, "encoder_cache_size must hold an item, 5 tokens, got 4"),
+        ({"max_num_encoder_input_tokens": 4}, "max_num_encoder_input_tokens must hold an item, 5 tokens, got 4"),
+        ({"release": "0.32.0"}, "items by the rules of 0.33.0, got 0.32.0"),
+        (
+            {"disable_chunked_mm_input": True, "groups": (Mamba(block_size=4, mode="align"),)},
+            "disable_chunked_mm_input must be false beside Mamba groups in mode align",
+        ),
+        (
+            {"encoder_cache_size": 0, "disable_chunked_mm_input": True},
+            "disable_chunked_mm_input needs a cross-attention group",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "+".join(value),
+)
+def test_settings_that_no_engine_has(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        run(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("submit", "said"),
+    [
+        (Submit(request=0, prompt=6, items=((FIVE, 2),)), "items must lie in the prompt's 6 tokens, got one at 2"),
+        (Submit(request=0, prompt=9, items=((FIVE, 0), (FOUR, 4))), "items must come in order without overlap"),
+    ],
+    ids=["behind the prompt", "overlap"],
+)
+def test_requests_that_no_client_can_make(submit: Submit, said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        run(submit)
