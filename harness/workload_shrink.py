@@ -31,6 +31,7 @@ from harness.workload_plainer import (
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Group
+from oracle.laws import blocks_for_one
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
 from oracle.workload import Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
@@ -192,7 +193,8 @@ class WorkloadShrinker:
                 if isinstance(operation, Submit | Update | Abort) and operation.request == name:
                     continue
                 kept.append(without(operation, name) if isinstance(operation, Step) else operation)
-            if not self._with(kept):
+            unsaid = self.steps - sum(isinstance(operation, Step) for operation in kept)  # there while it was
+            if not (self._with(kept) or self._with([*kept, *[Step()] * min(unsaid, 8)])):
                 fewer = evolve(self.best, operations=tuple(kept))
                 self.attempt(lambda rest=fewer: one_seat_less(rest)) or self.attempt(  # type: ignore[misc]
                     lambda rest=fewer: one_share_less(one_seat_less(rest), rest)  # type: ignore[misc]
@@ -301,13 +303,24 @@ class WorkloadShrinker:
         for index in range(len(self.best.setting.groups) - 1, -1, -1):
             groups = self.best.setting.groups
             if len(groups) > 1:
-                self._set(groups=groups[:index] + groups[index + 1 :])
+                self._fewer_groups(groups[:index] + groups[index + 1 :])
         for index, group in enumerate(self.best.setting.groups):
             if not isinstance(group, FullAttention):
                 self._group(index, FullAttention(block_size=group.block_size))
             for size in (1, 2, 4):
                 if size < group.block_size and self._resized(index, size):
                     break
+
+    def _fewer_groups(self, groups: tuple[Group, ...]) -> None:
+        """Without a group, if need be with as much to spare beyond one longest request as there was."""
+
+        def smaller() -> SchedulerTrace:
+            before = self.best.setting
+            rest = evolve(before, groups=groups)
+            blocks = before.num_blocks - blocks_for_one(before) + blocks_for_one(rest)
+            return evolve(self.best, setting=evolve(rest, num_blocks=blocks))
+
+        self._set(groups=groups) or self.attempt(smaller)
 
     def _resized(self, index: int, size: int) -> bool:
         """Another block size, with the pool scaled to it if need be."""

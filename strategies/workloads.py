@@ -271,9 +271,9 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     if encoded:
         drawn.on -= {"caching", "connector", "threshold", "dcp", "items"}
         drawn.on.add("unchunked")
+    if "session" in drawn and not {"caching", "connector"} & drawn.on:
+        drawn.on.discard("items")
     items = _with_items(reader) if "items" in drawn else {}
-    if items:
-        drawn.on.discard("session")
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     up_front = kept * seats if choices.charged_up_front else 0
     least = max(seats, max(method(name, parallel).reserved.of(drafts), kept, up_front) + 1)
