@@ -8,7 +8,7 @@ import pytest
 
 from harness.findings import Declared, load
 from harness.workload_outcome import WorkloadOptions
-from harness.workload_run import MINIMA, minima_of
+from harness.workload_run import MINIMA, OF_ITEMS, minima_of
 from harness.workloads import run_workload
 from oracle.budget import Case, predict
 from oracle.errors import SettingError
@@ -104,9 +104,9 @@ def test_two_releases_are_drawn_the_same_workload(older: str, newer: str) -> Non
 
 
 def test_minima_of_a_release() -> None:
-    """No skipped drafts and no sessions before 0.33.0, no hits where prefix caching is not specified."""
+    """No skipped drafts, sessions and items before 0.33.0, no hits where prefix caching is not specified."""
     assert minima_of(None) == minima_of(NEWEST) == MINIMA
-    later = {name for name in MINIMA if name.startswith("session")} | {"drafts skipped"}
+    later = {name for name in MINIMA if name.startswith("session")} | OF_ITEMS | {"drafts skipped"}
     assert later == MINIMA.keys() - minima_of("0.32.0").keys()
     assert "hit" not in minima_of("0.25.1")
 
