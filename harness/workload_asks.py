@@ -24,6 +24,7 @@ from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import ASPECTS, Call, Difference, Drained, Hit, Observation, Query, Rows
 from oracle.workload import (
     ASK,
+    CLEAR,
     ENDED,
     FREE,
     GIVE,
@@ -61,7 +62,7 @@ ASK_RULES = {
 #: what a situation says of the encoder's outputs
 OUTPUTS = ("outputs", "unheld", "place")
 #: which rule decides that something is done with the manager or the connector at all
-_RULES = {POP: "S49", GIVE: "S49", TRIM: "S50", ENDED: "S50", MATCH: "S42", START: "S43"}
+_RULES = {POP: "S49", GIVE: "S49", TRIM: "S50", ENDED: "S50", MATCH: "S42", START: "S43", CLEAR: "P12"}
 
 
 class Predicted:
@@ -126,12 +127,17 @@ class Predicted:
         self.scheduler.abort(name)
         self.exhausted()
 
-    def reset(self, running: bool, done: bool) -> None:
-        """The prefix cache was emptied, or not (`done`)."""
+    def reset(self, running: bool, connector: bool, done: bool) -> None:
+        """The prefix cache was emptied, or not (`done`); then the connector, but where all were preempted in vain."""
         self.scheduler.reset(running)
+        empties = self.allocator.pool.free == self.setting.num_blocks - 1
+        if self.names is not None:
+            empties = self.names.reset().outcome == str(True)
+        if connector and (empties or not running):
+            self.scheduler.emptied()
         self.exhausted()
-        if self.names is not None and self.names.reset().outcome != str(done):
-            self.other("ask", "P12", "reset", f"not {done}", str(done))
+        if empties != done:
+            self.other("ask", "P12", "reset", str(empties), str(done))
 
     def goes_on(self, contents: dict[int, Content]) -> None:
         """What sessions say from now on."""
@@ -336,6 +342,10 @@ class Predicted:
         tokens = -1 if external is None else external
         self._same(MATCH, request, tokens, f"the connector matches {tokens} of request {request}")
 
+    def cleared(self) -> None:
+        """P12: the connector was told to forget what it has."""
+        self._same(CLEAR, -1, 0, "the connector forgets")
+
     def started(self, request: int, external: int) -> None:
         """The connector was told of the blocks."""
         self._same(START, request, external, f"the connector loads {external} of request {request}")
@@ -378,6 +388,9 @@ def _first(expected: Situation, seen: Situation) -> tuple[str, str, str]:
         ours, theirs = getattr(expected, name), getattr(seen, name)
         if ours != theirs:
             return name, str(ours), str(theirs)
+    if expected.busy != seen.busy:
+        ours, theirs = ("goes on" if one.busy else "sleeps" for one in (expected, seen))
+        return "engine", ours, theirs
     return "free", f"{expected.free} free", f"{seen.free} free"
 
 

@@ -153,10 +153,7 @@ class Drive:
                 del self.live[operation.request]
                 self._situation()
         elif isinstance(operation, Reset):
-            sessions = any(client.session for client in self.live.values())
-            if operation.running and (self.setting.kv_connector or sessions):
-                return  # the release refuses it while anybody else holds blocks
-            self._call(RESET, self.target.reset, operation.running)
+            self._call(RESET, self.target.reset, operation.running, operation.connector)
             self._situation()
         elif isinstance(operation, Pause):
             self._call(PAUSE, self.target.pause, operation.state)

@@ -179,10 +179,7 @@ class WorkloadMemory:
     def preempted(self, name: int, drop: bool) -> None:
         """Blocks are gone. drop: what is in flight is not delivered, and the request may run again at once."""
         if drop:
-            for batch in self.flights:
-                for step in batch.steps:
-                    if step.request.id == name:
-                        step.stale = True
+            self._parted(name)
 
     def finished(self, name: int) -> None:
         """The request has ended; steps of it may still be in flight."""

@@ -156,6 +156,8 @@ class Differences:
                 SESSIONS: sessions_by,
                 SESSION: sessions_by,
             }
+            if self.setting.kv_connector and not self.setting.choices.holders_first:
+                causes["never ends"] = stuck_held_by  # who has loaded waits behind one that preempts itself in turns
             cause = causes.get(violation.what, stuck_by)(self.setting, self.sessions) or unfreed_by(self.setting)
             cause = cause or alone_by(self.setting, self.sessions)
             tags = (cause,) if cause else ()

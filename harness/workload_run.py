@@ -51,6 +51,8 @@ MINIMA: dict[str, int] = {
     "finished by length": 50,
     "abort in flight": 2,
     "reset while running": 2,
+    "reset in vain": 1,
+    "reset beside a connector": 1,
     "encoder input": 20,
     "encoder budget full": 2,
     "structured output": 20,

@@ -156,9 +156,14 @@ class Judge:
         self._forget(name)
 
     def _reset(self, note: Note) -> None:
-        [running] = note.arguments
+        running, connector = note.arguments
         before = [known.id for known in self.laws.running]
+        others = self.laws.holders()
         self.laws.returned(note.events)
+        self.laws.emptied(bool(note.answer), running and not others)
+        self.reach["reset beside a connector"] += self.setting.kv_connector
+        self.reach["reset in vain"] += not note.answer
+        self.reach["reset with blocks kept back"] += bool(self.laws.parked)
         if running:
             self.reach["reset while running"] += bool(before)
             for name in before:
@@ -166,7 +171,7 @@ class Judge:
                 if self.memory is not None:
                     self.memory.preempted(name, drop=True)
         if self.options.predict:
-            self.prediction.reset(running, bool(note.answer))
+            self.prediction.reset(running, connector, bool(note.answer))
 
     def _situation(self, note: Note) -> None:
         """State of the requests, with the laws of certainty."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from attrs import evolve
+
 from oracle.groups import Mamba
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.workload import ASYNC, Submit
@@ -50,6 +52,10 @@ class FarSide:
         there = min(operation.remote, operation.prompt, most)
         external = max(0, there - local)
         return external, asynchronous and external > 0
+
+    def cleared(self) -> None:
+        """Nothing is there any more, but for what is loaded already."""
+        self.known = {name: evolve(operation, remote=0) for name, operation in self.known.items()}
 
     def started(self, request: int, external: int, preemptions: int) -> None:
         """Blocks are allocated; `external` tokens are to be loaded into them."""

@@ -24,6 +24,7 @@ from oracle.workload import (
     FREE,
     GIVE,
     NOTHING_MOVED,
+    PAUSED_ALL,
     POP,
     RUNNING,
     TRIM,
@@ -255,6 +256,17 @@ class SchedulerLaws:
         for event in events:
             self._blocks(event)
 
+    def holders(self) -> bool:
+        """Whether others than those that run hold blocks."""
+        running = {known.id for known in self.running}
+        return bool(self.parked or self.kept) or any(one.held and one.id not in running for one in self.live.values())
+
+    def emptied(self, done: bool, all_preempted: bool) -> None:
+        """P12: where nobody but the running held blocks, preempting them makes sure that the cache is emptied."""
+        if all_preempted and not done:
+            what = "blocks of a step in flight" if self.parked else "blocks are held"
+            self.broken("reset", what, f"all that held blocks were preempted, {self.usable - self.free} are not free")
+
     def preempted(self, request: int) -> None:
         """A request no longer runs, by a reset."""
         self.running = [known for known in self.running if known.id != request]
@@ -463,7 +475,14 @@ class SchedulerLaws:
         self.running = [other for other in self.running if other is not known]
 
     def settled(self, situation: Situation, flying: int) -> None:
-        """Certainty: computed less placeholders is what is surely there; with nothing in flight there are no others."""
+        """Certainty: computed less placeholders is what is surely there; with nothing in flight there are no others.
+
+        With nothing in flight the engine sleeps unless it says that it has work: then nobody must be able to move.
+        """
+        able = situation.running and self.paused != PAUSED_ALL
+        if not (situation.busy or flying) and (able or self.kept or self.parked):
+            waits = f"requests {situation.running} run" if able else "blocks are to come back"
+            self.broken("progress", "the engine sleeps", f"nothing is in flight, the engine sleeps, and {waits}")
         for state in situation.states:
             known = self.live.get(state.request)
             if known is None:

@@ -15,6 +15,7 @@ from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import DONE, GRANTED, Call, Drained, Observation, Query, Rows
 from oracle.workload import (
     ASK,
+    CLEAR,
     ENDED,
     FREE,
     GIVE,
@@ -46,6 +47,7 @@ class OracleScheduler:
         self.events: list[Event] = []
         self.held: dict[int, Rows] = {}
         self.sampling: dict[int, bool] = {}
+        self.usable = setting.num_blocks - 1
         self.reasons: list[list[tuple[int, str, list[Breakdown]]]] = []
 
     def _ask(self, call: Call) -> Observation:
@@ -107,6 +109,9 @@ class OracleScheduler:
         rows = self.allocator.handed_over(request, computed)
         self.events.append(Event(ENDED, request, None, Observation(DONE, (), rows, 0), 0, int(kept)))
 
+    def cleared(self) -> None:
+        self.events.append(Event(CLEAR, -1, None, None, 0))
+
     def submit(self, operation: Submit, arrival: int, content: Content | None) -> None:
         self.scheduler.submit(operation, arrival, content)
 
@@ -144,10 +149,15 @@ class OracleScheduler:
         self.scheduler.abort(request)
         return True
 
-    def reset(self, running: bool) -> bool:
+    def reset(self, running: bool, connector: bool) -> bool:
         self.events = []
         self.scheduler.reset(running)
-        return self.names is None or self.names.reset().outcome == str(True)
+        done = (
+            self.allocator.pool.free == self.usable if self.names is None else self.names.reset().outcome == str(True)
+        )
+        if connector and (done or not running):
+            self.scheduler.emptied()
+        return done
 
     def pause(self, state: str) -> None:
         self.scheduler.paused = state

@@ -18,6 +18,8 @@ from oracle.workload import (
     ERROR,
     LENGTH,
     LOADING,
+    PAUSED_ALL,
+    PAUSED_NEW,
     PREEMPTED,
     RUNNING,
     STOPPED,
@@ -256,7 +258,20 @@ class Queues:
         if everything:
             states += [request.state() for request in (*self.waiting, *self.holding)]
         running, waiting, holding = ([r.id for r in queue] for queue in (self.running, self.waiting, self.holding))
-        return Situation(running, waiting, holding, states, free, *self.encoders.shown())
+        return Situation(running, waiting, holding, states, free, self.busy(), *self.encoders.shown())
+
+    def busy(self) -> bool:
+        """Whether the engine has a step to plan: somebody may move, or the worker is to be told who has ended."""
+        able = 0 if self.paused == PAUSED_ALL else len(self.running)
+        if self.paused == UNPAUSED:
+            able += len(self.waiting)
+        if self.paused == UNPAUSED or (self.paused == PAUSED_NEW and self.choices.pause_spares_holders):
+            able += len(self.holding)
+        return able > self.resting() or bool(self.finished)
+
+    def resting(self) -> int:
+        """How many of those that may move wait for the client."""
+        raise NotImplementedError
 
 
 def _sure(request: Request, rejected: int) -> int:

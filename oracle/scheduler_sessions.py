@@ -10,7 +10,7 @@ from __future__ import annotations
 from oracle.content import Content
 from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import Request
-from oracle.workload import ERROR, PAUSED_SESSION, WAITING, Submit, Update
+from oracle.workload import ERROR, PAUSED_ALL, PAUSED_SESSION, UNPAUSED, WAITING, Submit, Update
 
 
 class Sessions(Queues):
@@ -24,6 +24,13 @@ class Sessions(Queues):
         if not self.sessions:
             return 0
         return sum(one.status == PAUSED_SESSION for one in (*self.waiting, *self.holding))
+
+    def resting(self) -> int:
+        """Sessions that wait for input move nobody."""
+        if not self.sessions or self.paused == PAUSED_ALL:
+            return 0
+        queues = (*self.waiting, *self.holding) if self.paused == UNPAUSED else self.holding
+        return sum(one.status == PAUSED_SESSION for one in queues)
 
     def submit(self, operation: Submit, arrival: int, content: Content | None = None) -> None:
         """A request arrives."""

@@ -47,6 +47,8 @@ class Blocks(Protocol):
 
     def ended(self, request: int, computed: int, kept: bool) -> None: ...
 
+    def cleared(self) -> None: ...
+
 
 class Loads(Sessions):
     """Queues with a connector. `blocks` is asked where the setting has one."""
@@ -242,6 +244,16 @@ class Loads(Sessions):
         request.comp = column * self.size
         self.far.failures[name] += 1
         return request
+
+    def emptied(self) -> None:
+        """The connector forgets what it has."""
+        if self.blocks is not None:
+            self.far.cleared()
+            self.blocks.cleared()
+
+    def busy(self) -> bool:
+        """Blocks that are sent, or loaded for nobody, come back with a step."""
+        return super().busy() or bool(self.kept)
 
     def submit(self, operation: Submit, arrival: int, *more: Any) -> None:
         """A request arrives."""

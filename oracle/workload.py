@@ -102,9 +102,13 @@ class Abort:
 
 @frozen(kw_only=True)
 class Reset:
-    """The prefix cache is emptied; running: requests that run are preempted for it, their outputs in flight dropped."""
+    """The prefix cache is emptied, if nobody holds blocks.
+
+    running: requests that run are preempted for it, their outputs in flight dropped. connector: it forgets what it has.
+    """
 
     running: bool = True
+    connector: bool = False
 
 
 @frozen(kw_only=True)
@@ -277,6 +281,8 @@ class Situation:
     holding: list[int]
     states: list[State]
     free: int
+    busy: bool = True
+    """Whether the engine goes on by itself, with nothing in flight: else it sleeps until somebody calls."""
     outputs: tuple[tuple[int, tuple[int, ...]], ...] = ()
     unheld: tuple[int, ...] = ()
     place: tuple[int, int] = (0, 0)
@@ -286,8 +292,9 @@ class Situation:
 ASK, FREE, LOOK, NAME = "ask", "free", "look", "name"
 #: blocks taken from a request and kept back, the oldest of these returned, dead columns returned
 POP, GIVE, TRIM = "pop", "give", "trim"
-#: what it does to its KV connector: asks for a match, tells that blocks are there, that a request has ended
-MATCH, START, ENDED = "match", "start", "ended"
+#: what it does to its KV connector: asks for a match, tells that blocks are there, that a request has ended, that
+#: all it has is to be forgotten
+MATCH, START, ENDED, CLEAR = "match", "start", "ended", "clear"
 
 
 @define(slots=True)
@@ -359,7 +366,9 @@ class SchedulerTarget(Protocol):
 
     def abort(self, request: int) -> bool: ...
 
-    def reset(self, running: bool) -> bool: ...
+    def reset(self, running: bool, connector: bool) -> bool:
+        """Whether the prefix cache was emptied. A release may raise where running requests were preempted in vain."""
+        ...
 
     def pause(self, state: str) -> None: ...
 

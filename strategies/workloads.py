@@ -479,7 +479,7 @@ class Operations:
         if name == "abort":
             return Abort(request=value % max(1, self.count))
         if name == "reset":
-            return Reset(running=bool(value & 3) and self.may_reset)
+            return Reset(running=bool(value & 3) and self.may_reset, connector=bool(value & 4))
         return Pause(state=(UNPAUSED, PAUSED_NEW, PAUSED_ALL)[value % 3])
 
     def _step(self, choice: int) -> Step:

@@ -261,6 +261,11 @@ REASONS: dict[str, Reason] = {
         "last, and of the prefill side of a pair no others.",
         (_FINISHED,),
     ),
+    "reset": Reason(
+        True,
+        "Where only running requests hold blocks, preempting them all makes sure that the prefix cache can be emptied.",
+        (f"{SCHEDULER}:Scheduler.reset_prefix_cache", f"{SCHEDULER}:Scheduler._free_request_blocks"),
+    ),
     "raised": Reason(
         True, "schedule and update_from_output answer; an exception there ends the engine.", (_SCHEDULE, _OUTPUT)
     ),

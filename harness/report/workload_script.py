@@ -48,6 +48,9 @@ def script(
         ).strip(),
         workload=_lines(trace, outcome, difference.step, steps),
         raises=difference.sign.removeprefix("error:") if difference.aspect == "error" else "",
+        law=difference.rule if difference.aspect == "law" else "",
+        resets=any(isinstance(one, Reset) for one in trace.operations)
+        and (setting.kv_connector or any(isinstance(one, Submit) and one.session for one in trace.operations)),
         stuck=difference.rule in ("progress", "drain"),
         expected=difference.expected,
         observed=difference.observed,
@@ -85,7 +88,7 @@ def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: in
     for index, operation in enumerate(trace.operations[: last + 1]):
         left -= isinstance(operation, Step)
         void = isinstance(operation, Update) and index not in outcome.updates
-        if not void and not (isinstance(operation, Reset) and operation.running and trace.setting.kv_connector):
+        if not void:
             calls.append(_call(operation, outcome.failed.get(index), outcome.said.get(index)))
     calls += ["pause()"] if left and calls and _paused(trace) else []
     ends = [piece for index, piece in outcome.updates.items() if index >= len(trace.operations)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from oracle.remote import FarSide
 from oracle.trace import DONE, Observation, Rows
-from oracle.workload import ENDED, MATCH, START, Event
+from oracle.workload import CLEAR, ENDED, MATCH, START, Event
 
 NAME = "FarConnector"
 
@@ -47,6 +47,11 @@ def _connector_class() -> Any:
             rows: Rows = tuple(map(tuple, block_ids))
             self.tell(Event(ENDED, name, None, Observation(DONE, (), rows, 0), 0, int(kept)))
             return kept, None
+
+        def reset_cache(self) -> bool:
+            self.far.cleared()
+            self.tell(Event(CLEAR, -1, None, None, 0))
+            return True
 
         def start_load_kv(self, forward_context: Any, **more: Any) -> None: ...
 

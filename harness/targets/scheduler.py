@@ -321,9 +321,14 @@ class Scheduler:
         self.events = []
         return bool(self.scheduler.finish_requests(str(request), modules().status.FINISHED_ABORTED))
 
-    def reset(self, running: bool) -> bool:
+    def reset(self, running: bool, connector: bool) -> bool:
         self.events = []
-        return bool(self.scheduler.reset_prefix_cache(reset_running_requests=running))
+        try:
+            return bool(self.scheduler.reset_prefix_cache(running, connector))
+        except RuntimeError as error:  # the caller is told so; the engine goes on
+            if running and "Failed to reset KV cache" in str(error):
+                return False
+            raise
 
     def pause(self, state: str) -> None:
         self.scheduler.set_pause_state(modules().pause[state.upper()])
@@ -341,6 +346,7 @@ class Scheduler:
             [int(request.request_id) for request in holding],
             [self._state(request) for request in seen],
             self.queue.num_free_blocks,
+            bool(scheduler.has_requests()),
             *(() if self.encoded is None else _outputs(self.encoded)),
         )
 

@@ -378,6 +378,18 @@ DEFECTS = (
         "session.num_prompt_tokens",
         "P3",
     ),
+    Defect(
+        "a reset leaves out the connector",
+        "if reset_connector:\n",
+        "if reset_connector and False:\n",
+        "P12",
+    ),
+    Defect(
+        "the engine sleeps while blocks are sent",
+        "return len(self.requests) > (num_running + num_waiting)",
+        "return False",
+        "progress",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
     Defect(
         "a finished request holds its outputs",
