@@ -59,6 +59,8 @@ class Playback:
     def extend(self, call: Call) -> Observation:
         told = self._take()
         if isinstance(told, tuple):
+            if told[3] is not None:
+                _same("computed tokens", call.computed, told[3])
             return self._running(call, told[2])
         _same("computed tokens", call.computed, told["computed"] + told.get("local", 0))
         _same("tokens in flight", call.in_flight, told["in_flight"])

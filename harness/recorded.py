@@ -41,8 +41,9 @@ from oracle.trace import (
 )
 
 NEVER = 1 << 60
-#: an ask of a running request (request, new tokens, what it took), or what the recorder says of anything else
-Event = tuple[int, int, list[Any] | None] | dict[str, Any]
+#: an ask of a running request (request, new tokens, what it took, computed tokens where these are told), or what the
+#: recorder says of anything else
+Event = tuple[int, int, list[Any] | None, int | None] | dict[str, Any]
 
 
 def account(replay: Replay, setting: Setting) -> None:
@@ -185,13 +186,14 @@ class Judged:
         taken = {said[0]: said for said in line.get("t", ())}
         next_other = 0
         usual = 1 + self.head.setting.num_speculative_tokens
-        unusual = dict(line.get("n", ()))
+        unusual = {place: (new, computed) for place, new, computed in line.get("n", ())}
         for place in range(len(plain) + 1):
             while next_other < len(others) and others[next_other][0] <= place:
                 yield others[next_other][1]
                 next_other += 1
             if place < len(plain):
-                yield (plain[place], unusual.get(place, usual), taken.get(place))
+                new, computed = unusual.get(place, (usual, None))
+                yield (plain[place], new, taken.get(place), computed)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, tuple):

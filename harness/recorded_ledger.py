@@ -148,6 +148,9 @@ class RecordedCachingLedger(_Recorded, CachingLedger):
         return super().loaded(op)
 
     def publishes(self, settled: Settled) -> list[Request]:
+        """S40: an output gives names as in the recorded release, whose drafts alone may give none."""
+        if not (self.setting.choices.named_after_drafts or self.setting.in_flight_depth > 1):
+            return []
         return [request for request in super().publishes(settled) if request.id not in self.facts.ended]
 
 

@@ -23,7 +23,7 @@ class Notes:
         self.queue = manager.block_pool.free_block_queue
         #: who of the running asked in this step and in the last; for how many tokens, if not for those of a decode
         self.usual = 1 + setting.num_speculative_tokens
-        self.others: list[tuple[int, int]] = []
+        self.others: list[tuple[int, int, int]] = []
         self.asks: list[Any] = []
         self.last: list[Any] = []
         self.taken: list[bytes] = []

@@ -8,8 +8,9 @@ of each part but the first is `state` (`record_state`). A line has
 - `s` or `u`: a step was put together, or an output came back; milliseconds since the head. `back`: outputs before this
   line that brought nothing to tell. `of` 0: the output of a step of nobody.
 - `p`: which running requests asked, in order; absent where they are those of the step before (`same` 1). `n`: for how
-  many tokens, by place, where not for those of a decode, 1 and the drafts. `t`: which of them took blocks or gave some
-  back: `[place, computed, free, blocks per group]`, with windows and states `[place, computed, free, null, rows]`.
+  many tokens and behind how many computed ones, by place, where not for those of a decode, 1 and the drafts. `t`: which
+  of them took blocks or gave some back: `[place, computed, free, blocks per group]`, with windows and states
+  `[place, computed, free, null, rows]`.
 - `e`: everything else, `[asks before it, what]`; an ask as `_ask` tells it. `h`: digests of new hash blocks by request.
 - `a`: drafts accepted, `[request, count]`.
 - `free`: free blocks, where copies of blocks went to the worker. `raised`: what `schedule()` raised.
@@ -202,7 +203,7 @@ class Recorder(Notes):
                 return self._admission(ask, request, num_new_tokens, num_lookahead_tokens, more)
             self.asks.append(request)
             if num_new_tokens != self.usual:
-                self.others.append((len(self.asks) - 1, num_new_tokens))
+                self.others.append((len(self.asks) - 1, num_new_tokens, request.num_computed_tokens))
             free = queue.num_free_blocks
             try:
                 blocks = plain(request, num_new_tokens, 0, None, num_lookahead_tokens)

@@ -97,7 +97,7 @@ def test_other_numbers_of_the_scheduler_end_the_judging():
 
 
 def test_what_no_scheduler_asks_ends_the_judging():
-    assert "no scheduler of a trace" in judged(changed(1, lambda line: line.update(n=[[0, 5]]))).parted
+    assert "no scheduler of a trace" in judged(changed(1, lambda line: line.update(n=[[0, 5, 7]]))).parted
 
 
 def test_what_is_not_judged_is_said():
