@@ -108,7 +108,9 @@ OF_ITEMS = frozenset(
     )
 )  # fmt: skip
 #: crossings that take prefix caching
-_CACHED = frozenset({"speculation x preemption x caching", "hit", "hit of a state", "junction", "block copied"})
+_CACHED = frozenset(
+    {"speculation x preemption x caching", "DCP x caching", "hit", "hit of a state", "junction", "block copied"}
+)
 
 
 def minima_of(release: str | None, steps: int = 0) -> dict[str, int]:

@@ -36,7 +36,7 @@ from strategies import traces, warmups, workloads
 #: shards a profile that are drawn at most
 SHARDS = 60
 #: of the warmup's shards those whose kernels are run, in Triton's interpreter
-KERNEL_SHARDS = 4
+KERNEL_SHARDS = 12
 #: candidates that are tried to make a trace of crossings shorter
 TRIES = 400
 #: seconds by the clock for the crossings of a level
