@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from oracle.errors import SlotcheckError
 from oracle.setting import Setting
 from oracle.trace import (
-    CACHING_METHODS,
     DONE,
     GRANTED,
     Audit,
@@ -20,7 +17,6 @@ from oracle.trace import (
     Query,
     Row,
     Rows,
-    Target,
 )
 
 
@@ -157,17 +153,3 @@ class Playback:
 def _same(what: str, ours: int, theirs: int) -> None:
     if ours != theirs:
         raise PartedError(f"the recorded scheduler has {theirs} {what} where the accounting of a trace has {ours}")
-
-
-def logged(playback: Playback, log: list[Any]) -> Target:
-    """The same party; its answers are kept."""
-
-    def kept(method: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(*arguments: object) -> object:
-            seen = method(*arguments)
-            log.append(seen)
-            return seen
-
-        return answer
-
-    return cast("Target", SimpleNamespace(**{name: kept(getattr(playback, name)) for name in CACHING_METHODS}))

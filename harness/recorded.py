@@ -7,14 +7,14 @@ the recorded scheduler did ends the judging: the two accounts have parted, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, cast
 
 from attrs import define, evolve, field
 
 from harness.outcome import Options
-from harness.playback import PartedError, Playback, logged, rows_of
+from harness.playback import PartedError, Playback, rows_of
 from harness.recorded_ledger import RecordedCachingLedger, RecordedLedger, RecordedPrefixes
 from harness.recorded_state import begin, may_begin
 from harness.recording import Head
@@ -62,8 +62,6 @@ class Judged:
 
     head: Head
     options: Options
-    log: list[Any] | None = None
-    """Where to keep every answer, in order."""
     replay: Replay = field(init=False)
     playback: Playback = field(init=False)
     steps: int = 0
@@ -84,6 +82,8 @@ class Judged:
     """Nothing is judged until a state is told."""
     plain: list[int] = field(factory=list)
     """Asks of running requests of the last step."""
+    step: Callable[[Operation], None] | None = None
+    """What runs an operation, in place of the replay."""
 
     def __attrs_post_init__(self) -> None:
         self.at = self.since = self.head.began
@@ -99,8 +99,7 @@ class Judged:
         if setting.enable_caching:  # copies are not recorded, and free blocks say nothing of the queue's order
             given.aspects -= {"copies", "events", "order"}
         self.aspects = frozenset(given.aspects)
-        party = self.playback if self.log is None else logged(self.playback, self.log)
-        self.replay = new_replay(setting, lambda _: party, given)
+        self.replay = new_replay(setting, lambda _: self.playback, given)
         account(self.replay, setting)
 
     def _begin(self, state: dict[str, Any]) -> None:
@@ -320,7 +319,7 @@ class Judged:
         """One operation; the recorded answer must have been asked for."""
         replay, playback = self.replay, self.playback
         playback.told = told
-        replay.step(operation)
+        (self.step or replay.step)(operation)
         if playback.told and not replay.over and not isinstance(operation, NewStep):
             raise PartedError("the recorded scheduler asked what no scheduler of a trace would")
         playback.told = None

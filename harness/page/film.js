@@ -68,6 +68,7 @@
       state.freed.clear();
       const frame = frames[state.step];
       changeRows(frame.rows);
+      if (film.begun && state.step === 0) state.touched.clear();  // what was held before the film begins
       changeQueue(frame.queue);
       if (frame.named) {
         frame.named[0].forEach((block) => state.named.add(block));

@@ -30,7 +30,6 @@ from oracle.trace import Audit, Difference, NamedAudit, Operation, Row, Rows, Tr
 #: what an operation leaves of a party: rows, free queue, blocks that bear a name
 State = tuple[dict[int, Rows], Row, frozenset[int]]
 NOTHING: State = ({}, (), frozenset())
-NEVER = 1 << 60
 
 
 @define
@@ -106,65 +105,67 @@ def _state(audit: Audit) -> State:
     return audit.rows, audit.free_order, named
 
 
-def make_film(
-    trace: Trace, make_target: MakeTarget | None, options: Options, name: str, *, first: int = 0, audits: bool = True
-) -> dict[str, Any]:
+def make_film(trace: Trace, make_target: MakeTarget | None, options: Options, name: str) -> dict[str, Any]:
     """The film of a trace; `make_target` None: of the oracle alone. `name`: what the page is of.
 
-    first: operations before it are run and not shown. audits: whether the target can show everything that it has.
     A target that kills its process or does not answer is survived: the oracle's film, and how the process ended.
     """
     if make_target is None:
-        return _film(trace, None, options, name, first, audits)
-    film, ended = in_a_fork(lambda: _film(trace, make_target, options, name, first, audits), HANG_SECONDS)
+        return _film(trace, None, options, name)
+    film, ended = in_a_fork(lambda: _film(trace, make_target, options, name), HANG_SECONDS)
     if not ended:
         made: dict[str, Any] = film
         return made
-    alone = _film(trace, None, options, name, first, audits)
+    alone = _film(trace, None, options, name)
     alone["marks"].append(mark(process_difference(trace, ended), ""))
     return alone
 
 
-def _film(
-    trace: Trace, make_target: MakeTarget | None, options: Options, name: str, first: int, audits: bool
-) -> dict[str, Any]:
-    given = evolve(options, audit_every=1 if audits else NEVER, keep_entries=True)
+def _film(trace: Trace, make_target: MakeTarget | None, options: Options, name: str) -> dict[str, Any]:
+    given = evolve(options, audit_every=1, keep_entries=True)
     if given.release is not None:
         trace = evolve(trace, setting=evolve(trace.setting, release=given.release))
     replay = new_replay(trace.setting, make_target, given)
     recorder = Recorder(replay, state=({}, replay.oracle.audit().free_order, frozenset()))
-    start = recorder.state[1] if audits else None
-    for index, operation in enumerate(trace.operations):
+    start = recorder.state[1]
+    for operation in trace.operations:
         if replay.over:
             break
-        if index < first:
-            replay.step(operation)
-        else:
-            recorder.step(operation)
-    expected = recorder.expected(audits) if replay.target is not None and recorder.frames else {}
-    if audits and not replay.over:
+        recorder.step(operation)
+    expected = recorder.expected(queue=True) if replay.target is not None and recorder.frames else {}
+    if not replay.over:
         replay.finish()
     outcome = replay.result()
     _complete(outcome)
+    said = {"title": name, "against": _against(trace.setting, make_target), "start": start}
+    return said | filmed(outcome, recorder.frames, options.declared, expected, 0)
+
+
+def filmed(
+    outcome: Outcome,
+    frames: list[dict[str, Any]],
+    declared: Callable[[Difference], bool],
+    expected: dict[str, Any],
+    first: int,
+) -> dict[str, Any]:
+    """The film of an outcome that kept its entries, but for its title. frames: of its operations from `first` on."""
     formulas = Formulas()
-    _say(outcome, recorder.frames, formulas, first)
-    marks = [mark(one, declared_as(options.declared, one)) for one in outcome.declared]
+    _say(outcome, frames, formulas, first)
+    marks = [mark(one, declared_as(declared, one)) for one in outcome.declared]
     marks += [mark(one, "") | {"beside": expected} for one in outcome.differences]
     for one in marks:
         one["at"] -= first
     marks = [one for one in marks if one["at"] >= 0]
-    setting = trace.setting
+    setting = outcome.trace.setting
     return {
         "kind": "rows",
-        "title": name,
-        "against": _against(setting, make_target),
         "setting": setting_lines(setting),
         "groups": describe_groups(setting.groups, setting.dcp_size),
         "blocks": setting.num_blocks,
-        "start": start,
+        "begun": first > 0,
         "names": setting.enable_caching,
         "formulas": formulas.said,
-        "frames": recorder.frames,
+        "frames": frames,
         "marks": marks,
     }
 

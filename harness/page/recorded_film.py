@@ -4,69 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
-
-from attrs import define, field
+from typing import Any
 
 from harness.outcome import Options
-from harness.page.film import make_film
+from harness.page.film import NOTHING, Recorder, filmed
 from harness.page.of_trace import titled
-from harness.record_commands import as_trace, one_recording
+from harness.record_commands import one_recording
 from harness.recorded import Judged
+from harness.recording import Recording
 from oracle.errors import TraceError
-from oracle.trace import CACHING_METHODS, Audit, Call, Difference, Observation, Rows, Target
+from oracle.trace import Difference, Operation
 
 #: operations that are shown, up to the last; a page of more is slow to open
 SHOWN = 10_000
-NEVER = 1 << 60
-
-
-@define
-class Recalled:
-    """A party that gives the answers of a log, whatever it is asked."""
-
-    log: list[Any]
-    rows: dict[int, Rows] = field(factory=dict)
-
-    def target(self) -> Target:
-        """The same behind the protocol."""
-        methods: dict[str, Any] = dict.fromkeys(CACHING_METHODS, self._next)
-        methods |= {"extend": self._extend, "release": self._release, "audit": self._audit}
-        return cast("Target", SimpleNamespace(**methods))
-
-    def _next(self, *_: object) -> Any:  # noqa: ANN401  # what was answered
-        return self.log.pop(0)
-
-    def _extend(self, call: Call) -> Observation:
-        seen: Observation = self._next()
-        if any(seen.rows):
-            self.rows[call.request] = seen.rows
-        return seen
-
-    def _release(self, request: int, deferred: bool) -> Observation:
-        self.rows.pop(request, None)
-        seen: Observation = self._next()
-        return seen
-
-    def _audit(self) -> Audit:
-        return Audit(dict(self.rows), ())
 
 
 def recorded_film(path: Path, declared: Callable[[Difference], bool]) -> dict[str, Any]:
-    """The film of the one recording at a path."""
+    """The film of the one recording at a path: it is judged once to count its operations, once to look at the last."""
     recording = one_recording(path)
-    log: list[Any] = []
-    judged = Judged(recording.head, Options(declared=declared), log)
-    for line in recording.lines():
-        judged.feed(line)
+    judged = _judge(recording, Judged(recording.head, Options(declared=declared)))
     if judged.began is not None:
         raise TraceError(f"the beginning of {recording.name} was dropped: shrink it, and look at what comes of that")
-    options = Options(aspects=judged.aspects, declared=declared, memory=not judged.head.setting.enable_caching)
-    trace = as_trace(judged)
-    first = max(0, len(trace.operations) - SHOWN)
-    made = make_film(trace, lambda _: Recalled(log).target(), options, "A recording", first=first, audits=False)
+    first = max(0, judged.replay.steps - SHOWN)
+    recording = one_recording(path)
+    judged = Judged(recording.head, Options(declared=declared, keep_entries=True))
+    replay = judged.replay
+    recorder = Recorder(replay, state=NOTHING)
+
+    def look(operation: Operation) -> None:
+        (replay.step if replay.steps < first else recorder.step)(operation)
+
+    judged.step = look
+    _judge(recording, judged)
+    expected = recorder.expected(queue=False) if judged.difference is not None else {}
     when = f"{judged.head.began:%Y-%m-%d %H:%M:%S} to {judged.at:%H:%M:%S}"
+    counts = f"{judged.steps:,} engine steps, {replay.steps:,} operations"
     rules = judged.head.setting.release
-    made["against"] = f"Recorded by {recording.name}, {when}; beside it the oracle by the rules of {rules}."
-    return titled(made)
+    said = {
+        "title": "The end of a recording" if first else "A recording",
+        "against": f"Recorded by {recording.name}, {when}, {counts}; beside it the oracle by the rules of {rules}."
+        + (f" Not judged to its end: {judged.parted}." if judged.parted else ""),
+        "start": None,
+    }
+    return titled(said | filmed(replay.result(), recorder.frames, declared, expected, first))
+
+
+def _judge(recording: Recording, judged: Judged) -> Judged:
+    for line in recording.lines():
+        judged.feed(line)
+    return judged

@@ -7,10 +7,12 @@ from typing import Any
 
 from harness.page import deltas
 from harness.page.film import describe_groups, with_findings
+from harness.report import workload_reasons
 from harness.workload_outcome import Entry, WorkloadOutcome
 from harness.workload_table import describe
+from oracle.client import Client
 from oracle.trace import GRANTED, Difference, Rows
-from oracle.workload import ASK, FREE, Abort, Reset, SchedulerTrace, Step
+from oracle.workload import ASK, FREE, Abort, Reset, SchedulerTrace, Step, Submit, Update
 
 
 def make_film(
@@ -26,15 +28,16 @@ def make_film(
     operations: list[int] = []
     held: dict[int, Rows] = {}
     gone: set[int] = set()
+    clients: dict[int, Client] = {}
     shown = -1
     for entry in outcome.entries:
         now = {request: rows for request, rows in held.items() if request not in gone}
-        said = _between(trace, shown + 1, entry.operation, now)
+        said = _between(trace, shown + 1, entry.operation, now, clients)
         shown = entry.operation
         _follow(entry, now)
         frames.append(_frame(trace, entry, said) | {"rows": deltas.rows(held, now)})
         operations.append(entry.operation)
-        held, gone = now, {request for request, _, reason in entry.delivered if reason}
+        held, gone = now, _ended(entry, clients)
     differences = with_findings(declared, outcome.declared, outcome.differences)
     options = trace.setting
     return {
@@ -52,14 +55,34 @@ def make_film(
     }
 
 
-def _between(trace: SchedulerTrace, first: int, end: int, held: dict[int, Rows]) -> list[str]:
+def _ended(entry: Entry, clients: dict[int, Client]) -> set[int]:
+    """Who has ended with this step, and holds nothing any more: a session goes on, or waits with its blocks."""
+    ended = set()
+    for request, tokens, reason in entry.delivered:
+        clients[request].out += len(tokens)
+        if reason and clients[request].over(reason):
+            ended.add(request)
+    return ended
+
+
+def _between(
+    trace: SchedulerTrace, first: int, end: int, held: dict[int, Rows], clients: dict[int, Client]
+) -> list[str]:
     """The operations between two steps, and who loses its row by them."""
     said = []
     for operation in trace.operations[first:end]:
         if isinstance(operation, Step):
             continue
         said.append(describe(operation))
-        if isinstance(operation, Abort):
+        if isinstance(operation, Submit):
+            clients.setdefault(
+                operation.request, Client(operation.prompt, operation.max_tokens, session=operation.session)
+            )
+        elif isinstance(operation, Update):
+            client = clients.get(operation.request)
+            if client is not None and client.takes(operation, trace.setting.max_model_len) and client.update(operation):
+                held.pop(operation.request, None)
+        elif isinstance(operation, Abort):
             held.pop(operation.request, None)
         elif isinstance(operation, Reset) and operation.running:
             held.clear()
@@ -103,8 +126,8 @@ def _mark(difference: Difference, declared: str, operations: list[int]) -> dict[
     at = sum(1 for operation in operations if operation <= difference.step) - 1
     return {
         "at": max(0, at),
-        "title": difference.fingerprint,
-        "rule": difference.rule,
+        "title": workload_reasons.title(difference),
+        "rule": f"{difference.rule}: {workload_reasons.reason(difference.rule).why}",
         "expected": difference.expected,
         "observed": difference.observed,
         "detail": difference.detail.splitlines(),

@@ -101,11 +101,12 @@ class Walk:
         return self._told(entry, said, released=released, trimmed=trimmed)
 
     def _extend(self, entry: Entry, operation: Extend) -> Moment:
-        call = self.ledger.extend(operation)
+        known = self.ledger.extend(operation)
+        call = entry.call or known  # a recording's accounting is another
         moment = self._told(entry, "" if call is None else words.extend(call), call=call)
         outcome = "" if call is None or moment.seen is None else moment.seen.outcome
-        if call is not None and outcome == GRANTED:
-            self.ledger.granted(call)
+        if known is not None and outcome == GRANTED:
+            self.ledger.granted(known)
         elif outcome == REFUSED:
             self.ledger.refused()
         return moment

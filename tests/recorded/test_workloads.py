@@ -10,6 +10,7 @@ import pytest
 
 from harness import findings
 from harness.outcome import Options
+from harness.page.recorded_film import recorded_film
 from harness.recorded import Judged
 from harness.recording import recordings
 from harness.targets import compat, recorder
@@ -45,7 +46,7 @@ def built(monkeypatch):
     monkeypatch.setattr(manager, "__init__", remembered)
 
 
-def judged_workloads(folder):
+def judged_workloads(folder, shards=SHARDS):
     """How many recordings came to what, and what they reached."""
     from harness.targets.scheduler import Scheduler
 
@@ -76,7 +77,7 @@ def judged_workloads(folder):
             reach.update(judged.replay.reach.counts)
             reach["begun in the middle"] += judged.began is not None
 
-    for shard in range(SHARDS):
+    for shard in range(shards):
         draw(SEED, shard, EXAMPLES, visit)
     return came, reach
 
@@ -107,3 +108,13 @@ def test_recordings_without_their_beginning_agree(tmp_path, built, monkeypatch):
     assert reach["begun in the middle"] > 20
     assert came["agreed"] > 40
     assert 0 < states < 15
+
+
+def test_pages_of_whole_recordings_show_no_difference(tmp_path, built):
+    """A page shows what the judging saw, in the recording's own accounting."""
+    judged_workloads(tmp_path, shards=2)
+    declared = findings.Declared(findings.load(), compat.installed_release())
+    films = [recorded_film(place, declared) for place in sorted(tmp_path.iterdir())]
+
+    assert [] == [mark for film in films for mark in film["marks"] if not mark["declared"]]
+    assert max(len(film["frames"]) for film in films) > 100
