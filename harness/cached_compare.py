@@ -11,8 +11,8 @@ from attrs import evolve
 
 from harness.compare import show_row
 from oracle.cached_allocator import CachingAllocator
-from oracle.groups import Mamba
-from oracle.lookup import SUSPECTS
+from oracle.groups import Mamba, SlidingWindow
+from oracle.lookup import UNSHARDED
 from oracle.setting import Setting
 from oracle.trace import Audit, CachingTarget, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
 
@@ -57,14 +57,10 @@ def hits(
 
 def _cause(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator) -> tuple[str, ...]:
     """The known miss that explains a hit, if one does: its name becomes part of the fingerprint."""
-    if query.content.adapter and not oracle.choices.adapter_paths:
-        return ("adapter",)
-    if query.skip or not any(one.drops for one in oracle.finder.classes):
-        return ()
-    for suspect in SUSPECTS[:1] if len(oracle.setting.groups) == 1 else SUSPECTS[1:]:
-        if observed == oracle.finder.find(query, suspect=suspect):
-            return (suspect,)
-    return ()
+    for suspects in () if query.skip else oracle.finder.suspects:
+        if observed == oracle.finder.find(query, suspects=suspects):
+            return suspects
+    return ("adapter",) if query.content.adapter and not oracle.choices.adapter_paths else ()
 
 
 def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: CachingAllocator, step: int) -> Difference:
@@ -101,6 +97,16 @@ def cause_of_raising(error: Exception, setting: Setting) -> tuple[str, ...]:
     return ("checkpoint ahead",) if held_back and exported and innermost == ["cache_full_blocks"] else ()
 
 
+def cause_of_copy(expected: Observation, observed: Observation, oracle: CachingAllocator) -> tuple[str, ...]:
+    """The call first copies the request's own state (P37): an error, or the request goes on in the copy (P36)."""
+    if observed.outcome.startswith("error:"):
+        return ("copy owed",)
+    pairs = [pair for pending in oracle.pending for pair in pending]
+    rows = zip(expected.rows, observed.rows, strict=True)
+    other = [pair for ours, theirs in rows for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
+    return ("own state taken for a hit",) if other and all(pair in pairs for pair in other) else ()
+
+
 def renamed(expected: Audit, observed: Audit, forgotten: Collection[int]) -> bool:
     """Whether names differ, and at blocks alone whose inner state a refused call may have made the target forget."""
     assert isinstance(expected, NamedAudit)
@@ -113,6 +119,12 @@ def renamed(expected: Audit, observed: Audit, forgotten: Collection[int]) -> boo
 def _cause_of_no_answer(error: Exception, query: Query, known: int, setting: Setting) -> tuple[str, ...]:
     if "emit_cached_block_events" in _frames(error):
         return ("hit report", "sharded") if setting.dcp_size > 1 else ("hit report",)
+    if setting.fine_hits and any(
+        isinstance(g, SlidingWindow) and g.block_size > setting.hash_size for g in setting.groups
+    ):
+        return ("coarse window",)
+    if query.apart and setting.dcp_size > 1 and not setting.choices.sharded_fine_hits:
+        return (UNSHARDED,)
     return ("past the known boundaries",) if query.bound - query.bound % setting.hash_size > known else ()
 
 

@@ -326,7 +326,10 @@ def minima(release: str | None, make_target: object = None, caching_steps: int =
         return plain_minima(release)
     choices = choices_of(release or NEWEST)
     absent = {"hit x hash lookahead": not choices.hash_lookahead}
-    absent |= dict.fromkeys(("pinned", "reused while read"), not choices.pins)
+    absent |= dict.fromkeys(("pinned", "reused while read"), not choices.pins) | {
+        "hit x ring": not choices.rings,
+        "hit diverged": not choices.apart,
+    }
     least = caching_steps // STEPS_A_CROSSING
     caching = CACHING_MINIMA | {name: max(least, CACHING_MINIMA[name]) for name in CROSSINGS}
     return plain_minima(release) | {name: count for name, count in caching.items() if not absent.get(name)}

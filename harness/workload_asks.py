@@ -17,7 +17,6 @@ from harness.workload_suspects import PLACE, UNSHARDED, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.content import Content
-from oracle.lookup import SUSPECTS
 from oracle.scheduler import Scheduler
 from oracle.scheduler_request import Request
 from oracle.scheduler_setting import SchedulerSetting
@@ -249,8 +248,8 @@ class Predicted:
         assert names is not None
         if event.request != query.request or event.tokens == hit.tokens:
             return hit
-        for suspect in SUSPECTS[:1] if len(self.setting.groups) == 1 else SUSPECTS[1:]:
-            found = names.finder.find(query, suspect=suspect)
+        for suspects in names.finder.suspects:
+            found = names.finder.find(query, suspects=suspects)
             if found.tokens == event.tokens:
                 found = evolve(found, junction=event.junction)  # follows from the hit
                 kinds = "+".join(sorted({group.kind for group in names.setting.groups}))
@@ -265,7 +264,7 @@ class Predicted:
                         sign=sign,
                         expected=show_hit(hit),
                         observed=show_hit(found),
-                        tags=(suspect,),
+                        tags=suspects,
                     )
                 )
                 names.follow_hit(query, found)

@@ -174,7 +174,11 @@ class CachingAllocator(Allocator):
             return [int(one.shared is not None) for one in progress]
         if hits is self.nothing:
             return self.no_copies
-        return [int(bool(row) and call.local % rule.size > 0) for rule, row in zip(self.rules, hits, strict=True)]
+        loaded = call.computed + call.external
+        return [
+            int(bool(row) and call.local % rule.size > 0 and rule.dead_columns(loaded) * rule.size < call.local)
+            for rule, row in zip(self.rules, hits, strict=True)
+        ]
 
     def owes_a_copy(self, request: int) -> bool:
         """Whether the next call of the request moves names of its block to a copy (P37)."""

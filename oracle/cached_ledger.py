@@ -140,7 +140,7 @@ class CachingLedger(Ledger):
 
     def _loads(self, op: Extend, request: Request, local: int) -> tuple[int, int]:
         """What a connector brings beyond the local hit, and what is left of that (P44, S42)."""
-        tail = local % self.unit
+        tail = local % self.unit if self.setting.choices.loads_cut_hits else 0
         most = request.tokens - self.states - (local - tail)
         external = min(op.external, most)
         if op.new and external > 0:

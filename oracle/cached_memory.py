@@ -23,6 +23,7 @@ AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})
 PASSED, DIVERGED = frozenset({"passed border"}), frozenset({"diverged hit"})
 DISCARDED, SHORT, COPY = frozenset({"discarded token"}), frozenset({"short drop"}), frozenset({"another copy"})
 TAIL, MOVED = frozenset({"tail of a prompt"}), frozenset({"exported into a moved block"})
+RACED = frozenset({"load before its copy"})
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -42,6 +43,8 @@ class CachingMemory(Memory):
         self.unwritten: dict[int, int] = {}
         #: blocks that were filled by a copy of what its own step was still to write
         self.early: set[int] = set()
+        #: blocks that a load fills although the copy into them waits for its step
+        self.raced: set[int] = set()
         #: blocks of diverged hits that nobody filled (P26)
         self.lacking: set[int] = set()
         #: blocks with the state at the start of a chunk that went past the next border without stopping there
@@ -70,6 +73,8 @@ class CachingMemory(Memory):
                 self._take_over(contents, call.local, rows)
         if step is None:
             self._bring(contents, call.computed, call.external, rows)
+            inside = [(row, size) for row, size in zip(rows, self.sizes, strict=True) if call.local % size]
+            self.raced.update(row[call.local // size] for row, size in inside if call.local // size < len(row))
             return
         if call.in_flight == 0:
             contents.done = call.computed + call.external
@@ -145,6 +150,8 @@ class CachingMemory(Memory):
             contents.tags = contents.tags | EARLY
         if what == "state" and self.moved.intersection(step.rows[group]):
             contents.tags = contents.tags | MOVED
+        if self.raced.intersection(step.rows[group]):
+            contents.tags = contents.tags | RACED
         if what == "state" and self.passed.intersection(step.rows[group]):
             contents.tags = contents.tags | PASSED
         if what == "state" and self.setting.num_prefill_lookahead_tokens > 1:

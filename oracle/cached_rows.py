@@ -72,13 +72,19 @@ def spared(rule: Positional, work: Work, hits: tuple[int, ...], pool: NamedPool)
     return pool.unused(hits) - pool.unused(begun(rule, work, hits))
 
 
+def superseded(rule: Positional, work: Work, hits: tuple[int, ...], copies: int) -> int:
+    """1 if a load on top of a hit inside a block brings a later state, so that nobody copies the hit's."""
+    return int(bool(hits) and (work.loaded - work.external) % rule.size > 0 and not copies)
+
+
 def uncalled(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int) -> int:
     """Blocks that a release counts and does not take."""
     if not isinstance(rule, CachedAlignRows):
         return 0
     start = begun(rule, work, hits) if work.first else row
     loaded = loads(rule, work, start) if work.first else 0
-    return rule.unneeded(work, rule.fresh(work, start + [-1] * loaded), copies)
+    saved = superseded(rule, work, hits, copies)
+    return saved + rule.unneeded(work, rule.fresh(work, start + [-1] * loaded), copies + saved)
 
 
 def counted(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], copies: int, pool: NamedPool) -> int:
@@ -100,6 +106,7 @@ def gated(rule: Positional, work: Work, row: list[int], hits: tuple[int, ...], c
     free = _free(rule, start, hits, pool)
     if isinstance(rule, CachedAlignRows):
         needed = rule.gate(work, list(hits))
+        copies += superseded(rule, work, hits, copies)
         return needed + free + copies + rule.unneeded(work, needed, copies)
     columns = ceil_div(min(work.tokens, rule.max_model_len), rule.size) + rule.more
     if rule.cap is None:

@@ -7,6 +7,9 @@ reads, chunked local its own chunk, Mamba one state. The common hit is where all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+
 from attrs import evolve, frozen
 
 from oracle.groups import (
@@ -26,10 +29,12 @@ from oracle.trace import Hit, Query
 
 DENSE = (FullAttention, MLA, HiddenState, RSWA)
 
-#: known misses of the release: the drop of a single group may not look behind the bound; a run of a window that begins
-#: at column 0 is cut to the hit unit before the drop as well as after it
-NO_MARGIN, ALIGNED_FIRST = "no margin", "aligned before the drop"
-SUSPECTS = (NO_MARGIN, ALIGNED_FIRST)
+#: known misses of a release: the drop of a single group may not look behind the bound; a run of a window that begins
+#: at column 0 is cut to the hit unit before the drop as well as after it; only the first class is cut to the common
+#: hit; a connector's lookup takes sharded blocks for blocks of one rank
+NO_MARGIN, ALIGNED_FIRST, UNCUT = "no margin", "aligned before the drop", "rows beyond the hit"
+UNSHARDED = "blocks of one rank"
+SUSPECTS = (NO_MARGIN, ALIGNED_FIRST, UNCUT, UNSHARDED)
 
 Columns = list[list[int]]
 """Per group of a class, the row that a hit gives it."""
@@ -89,8 +94,8 @@ class SpecClass:
         return self._state(nodes, bound)
 
     def _at(self, nodes: list[int], boundary: int) -> list[int] | None:
-        index = boundary // self.hash_size - 1
-        return self.copies(nodes[index]) if index < len(nodes) else None
+        index, inside = divmod(boundary, self.hash_size)
+        return self.copies(nodes[index - 1]) if index <= len(nodes) and not inside else None
 
     def _dense(self, nodes: list[int], bound: int, drop: bool) -> tuple[int, Columns, str]:
         """P17: the run from column 0, then the largest boundary inside the next column, then the drop."""
@@ -188,14 +193,26 @@ class SpecClass:
         return 0, [[] for _ in self.groups], "no state"
 
 
-def classes_of(setting: Setting, pool: NamedPool) -> list[SpecClass]:
-    """P21: full attention first, else in configuration order; the EAGLE mark makes no class of its own."""
+def alike(groups: Sequence[Group]) -> list[list[int]]:
+    """Groups of equal spec (P21), in configuration order; the EAGLE mark makes no class of its own."""
     specs: dict[Group, list[int]] = {}
-    for index, group in enumerate(setting.groups):
+    for index, group in enumerate(groups):
         if group.cacheable:
             specs.setdefault(evolve(group, eagle=False, uniform_layers=0), []).append(index)
-    found = [SpecClass(groups, setting, pool) for groups in specs.values()]
+    return [*specs.values()]
+
+
+def classes_of(setting: Setting, pool: NamedPool) -> list[SpecClass]:
+    """P21: full attention first."""
+    found = [SpecClass(groups, setting, pool) for groups in alike(setting.groups)]
     return sorted(found, key=lambda one: not one.dense)
+
+
+def of_one_rank(one: SpecClass) -> SpecClass:
+    """UNSHARDED: the class with the blocks that one rank has."""
+    found = copy(one)
+    found.size = one.kind.block_size
+    return found
 
 
 class Finder:
@@ -209,6 +226,14 @@ class Finder:
         self.nothing = Hit(0, 0, tuple(() for _ in setting.groups))
         self.one_round = len(self.classes) == 2 and self.classes[0].dense
 
+        drops = any(one.drops for one in self.classes)
+        #: known misses that this setting can show, alone and together
+        self.suspects: tuple[tuple[str, ...], ...] = ((NO_MARGIN,),) if drops else ()
+        if self.count > 1:
+            first = ((ALIGNED_FIRST,),) if drops else ()
+            uncut = () if setting.choices.cuts_every_row else ((UNCUT,), *((*one, UNCUT) for one in first))
+            sharded = ((UNSHARDED,), (UNCUT, UNSHARDED)) if setting.dcp_size > 1 else ()
+            self.suspects = (*first, *uncut, *sharded)
         #: some Mamba group beside full attention: a connector may bring a state alone (P26)
         self.may_diverge = self.count > 1 and self.classes[0].dense and any(one.state for one in self.classes)
 
@@ -217,10 +242,10 @@ class Finder:
         size = self.hash_size
         return query.content.named[size + self.ahead : query.tokens + 1 : size]
 
-    def find(self, query: Query, probes: list[Probe] | None = None, suspect: str = "") -> Hit:
+    def find(self, query: Query, probes: list[Probe] | None = None, suspects: tuple[str, ...] = ()) -> Hit:
         """P22, P23: lower the candidate class by class until a round lowers nothing.
 
-        `suspect`: one of SUSPECTS, a known miss of the release, to tell whether it explains what was observed.
+        `suspects`: those of SUSPECTS that a release may have, to tell whether they explain what was observed.
         """
         if query.skip:
             return self.nothing
@@ -229,7 +254,7 @@ class Finder:
         if self.within:
             known = min(known, query.bound)
         if query.apart and self.may_diverge:
-            apart = self._apart(nodes, known, query.bound, probes, suspect)
+            apart = self._apart(nodes, known, query.bound, probes, suspects)
             if apart is not None:
                 return apart
         candidate, longest = query.bound, 0
@@ -243,10 +268,12 @@ class Finder:
                     current = min(current, hits[index])
                     continue
                 drop = index in due
-                bound = min(current + one.margin, known) if drop and one.margin and suspect != NO_MARGIN else current
-                if suspect == ALIGNED_FIRST and isinstance(one.kind, SlidingWindow) and drop:
+                bound = (
+                    min(current + one.margin, known) if drop and one.margin and NO_MARGIN not in suspects else current
+                )
+                if ALIGNED_FIRST in suspects and isinstance(one.kind, SlidingWindow) and drop:
                     hit, found = one.aligned_first(nodes, bound, one.kind)
-                    why = suspect
+                    why = ALIGNED_FIRST
                 else:
                     hit, found, why = one.find(nodes, bound, drop and not one.state)
                 if probes is not None:
@@ -265,21 +292,23 @@ class Finder:
             candidate = current
             if self.one_round:
                 break
-        for one in self.classes:
+        for one in self.classes[:1] if UNCUT in suspects else self.classes:
             if one.dense:
                 for group in one.groups:
                     del rows[group][ceil_div(candidate, one.size) :]
         junction = longest if longest > candidate and self.count > 1 else 0
         return Hit(candidate, junction, tuple(map(tuple, rows)))
 
-    def _apart(self, nodes: list[int], known: int, bound: int, probes: list[Probe] | None, suspect: str) -> Hit | None:
+    def _apart(
+        self, nodes: list[int], known: int, bound: int, probes: list[Probe] | None, suspects: tuple[str, ...]
+    ) -> Hit | None:
         """P26: what full attention has by itself; None if another class has more, so that they must agree."""
         rows: list[list[int]] = [[] for _ in range(self.count)]
         hits = []
-        for one in self.classes:
+        for one in map(of_one_rank, self.classes) if UNSHARDED in suspects else self.classes:
             limit = min(bound + one.margin, known) if one.drops and one.margin else bound
-            if suspect == ALIGNED_FIRST and isinstance(one.kind, SlidingWindow) and one.drops:
-                (hit, found), why = one.aligned_first(nodes, limit, one.kind), suspect
+            if ALIGNED_FIRST in suspects and isinstance(one.kind, SlidingWindow) and one.drops:
+                (hit, found), why = one.aligned_first(nodes, limit, one.kind), ALIGNED_FIRST
             else:
                 hit, found, why = one.find(nodes, limit, one.drops and not one.state)
             if probes is not None:

@@ -17,7 +17,7 @@ NEWEST = "0.33.0"
 #: releases that the oracle was compared with, by level; the manager level with caching on apart
 CONFIRMED = {
     "manager": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
-    "caching": ("0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
+    "caching": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "rules": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.31.0", "0.32.0", NEWEST),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
@@ -79,6 +79,22 @@ class Choices:
     """Chunks can be made to end at a junction (P34)."""
     drop_within_bound: bool = False
     """What is dropped lies within the tokens that may be hit (P23)."""
+    kept_at_hit_units: bool = True
+    """Retention keeps what borders at hit units need, else what borders at multiples of all block sizes do (P29)."""
+    sharded_fine_hits: bool = True
+    """With DCP too hits may end inside a block (P24)."""
+    loads_cut_hits: bool = True
+    """A connector is asked from the last border of blocks on, and what it brings replaces the hit behind (P44)."""
+    apart: bool = True
+    """A connector that brings the state that a hit lacks is asked by a lookup of its own (P26)."""
+    coarse_groups_end_fine_hits: bool = True
+    """Hits end at borders of blocks where a window's or a chunk's blocks are larger than a hash block (P24)."""
+    cuts_every_row: bool = True
+    """Each full-attention row is cut to the common hit, not those of the first spec alone (P22)."""
+    one_class: bool = True
+    """Several groups may all have one spec (P21)."""
+    retention_configured: bool = True
+    """The configuration says what retention keeps; else the environment, whose 0 needs a sparse group (P28)."""
     rswa: bool = True
     """R-SWA exists (A36)."""
     mixed_warmup: bool = True
@@ -193,6 +209,8 @@ class Choices:
 #: choices that say what a trace may have; the others decide answers
 OF_TRACES = frozenset(
     {
+        "apart",
+        "loads_cut_hits",
         "sharded",
         "adapter_paths",
         "items_resume",
@@ -200,6 +218,8 @@ OF_TRACES = frozenset(
         "pins",
         "hash_lookahead",
         "junction_option",
+        "one_class",
+        "retention_configured",
         "rings",
         "tail_rings",
         "retained",

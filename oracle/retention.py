@@ -45,7 +45,7 @@ def keeps(setting: Setting, group: Group, drops: bool, column: int, points: list
 
 def _keeps_window(setting: Setting, group: SlidingWindow, drops: bool, column: int, points: list[int]) -> bool:
     """P30: a whole window before each place where a hit may end, one block more where the last is dropped."""
-    size, unit, interval = group.tokens_per_column(setting.dcp_size), setting.hit_unit, _interval(setting)
+    size, unit, interval = group.tokens_per_column(setting.dcp_size), _unit(setting), _interval(setting)
     extra = int(drops)
     need = ceil_div(group.window - 1, size) + extra
     if unit % size:
@@ -70,7 +70,13 @@ def _keeps_state(setting: Setting, group: Mamba, column: int, points: list[int])
         return True
     if interval and (interval <= size or (column + 1) % (interval // size) == 0):
         return True
-    return any(point // setting.hit_unit * setting.hit_unit // size - 1 == column for point in points)
+    unit = _unit(setting)
+    return any(point // unit * unit // size - 1 == column for point in points)
+
+
+def _unit(setting: Setting) -> int:
+    """Tokens between the borders where retention takes a hit to end."""
+    return setting.hit_unit if setting.choices.kept_at_hit_units else setting.scheduler_block_size
 
 
 def _interval(setting: Setting) -> int | None:

@@ -217,11 +217,16 @@ class Setting:
             return False
         size = self.hash_size
         sharded = self.dcp_size > 1
+        if sharded and not self.choices.sharded_fine_hits:
+            return False
         states = [g for g in self.groups if isinstance(g, Mamba)]
         others = [g for g in self.groups if g.cacheable and not isinstance(g, Mamba)]
-        return any(g.block_size > size or (sharded and g.block_size == size) for g in states) and all(
+        coarse = not all(
             isinstance(g, (FullAttention, MLA, HiddenState, RSWA)) or g.tokens_per_column(self.dcp_size) == size
             for g in others
+        )
+        return any(g.block_size > size or (sharded and g.block_size == size) for g in states) and not (
+            coarse and self.choices.coarse_groups_end_fine_hits
         )
 
     @property

@@ -26,6 +26,7 @@ from oracle.groups import (
     SlidingWindow,
     SlidingWindowMLA,
 )
+from oracle.lookup import alike
 from oracle.releases import NEWEST, choices_of
 from oracle.setting import Setting
 from strategies.settings import DRAFTERS, Features, Reader, longest_request, within
@@ -176,11 +177,14 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
         groups = [evolve(group, eagle=True) if marks >> index & 1 else group for index, group in enumerate(groups)]
     whole_rank = any(isinstance(group, CircularBuffer) or group.recycles for group in groups)
     replicated = area == "chunked" or (whole_rank and choices.sharded != "each")
+    replicated |= area == "mamba alone" and choices.sharded == "all"  # nothing there is sharded
     sharded = marks >> 6 == 3 and not replicated and not any(g.recycles and g.dcp_sharded for g in groups)
     dcp = 2 if sharded else 1
     if marks & 32:
         groups[0] = evolve(groups[0], uniform_layers=2 * (marks & 1), precision=("half", "single")[marks >> 1 & 1])
-    again = 2 + ahead % 2 if eagle and ahead & 16 else 1 if eagle else 0
+    again = 2 + ahead % 2 if eagle and ahead & 16 and choices.modules_read_ahead else 1 if eagle else 0
+    if not choices.one_class and len(alike(groups)) == 1:
+        groups = groups[:1]
     columns = [group.tokens_per_column(dcp) for group in groups]
     whole = lcm(*columns)
     if again > whole:
@@ -191,7 +195,7 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
         "num_prefill_lookahead_tokens": again,
         "enable_mamba_shared_prefix_checkpoint": bool(ahead & 32) and choices.junction_option,
         "prefix_cache_retention_interval": None,
-        "divergent_hits": "connector" in features and bool(ahead & 64),
+        "divergent_hits": "connector" in features and bool(ahead & 64) and choices.apart,
     }
     if choices.hash_lookahead and not use_eagle and "ahead" in features and "connector" not in features:
         more["num_hash_lookahead_tokens"] = more["num_prefill_lookahead_tokens"] = min(1 + ahead % 3, whole)
@@ -202,7 +206,7 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
         groups = [evolve(g, extra_retained_tokens=again - 1) if isinstance(g, SlidingWindow) else g for g in groups]
     sparse = any(isinstance(group, (SlidingWindow, Mamba)) for group in groups)
     interval = (0, whole, 0, 2 * whole, 3 * whole)[reader.below(5)]
-    if "retention" in features:
+    if "retention" in features and (sparse or choices.retention_configured):
         more["prefix_cache_retention_interval"] = interval if sparse else 0
     largest = gcd(*(group.tokens_per_column(dcp) for group in groups if group.cacheable))
     divisors = [d for d in range(1, largest + 1) if largest % d == 0]

@@ -209,7 +209,8 @@ def read_setting(
     dcp = 2 if sharded and not any(g.recycles and g.dcp_sharded for g in groups) else 1
     limit = None if "unset_cap" in features and reader.below(3) == 0 else depth * batched
     scale = POOL_TWENTIETHS[reader.below(len(POOL_TWENTIETHS))]
-    retention = (None, 0)[reader.below(2)]
+    sparse = choices.retention_configured or any(isinstance(group, (SlidingWindow, Mamba)) for group in groups)
+    retention = 0 if reader.below(2) and sparse else None
 
     need = longest_request(groups, max_model_len, dcp, max_model_len if limit is None else limit, encoder)
     num_blocks = 2 + need * scale // 20 + reader.below(3)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from oracle.content import LONGEST_ITEM, Item, item_length
 from oracle.groups import MLA, RSWA, ChunkedLocal, CrossAttention, FullAttention, Group, Mamba, SlidingWindow
 from oracle.laws import blocks_for_one
+from oracle.lookup import DENSE, alike
 from oracle.methods import METHODS, Method, method
 from oracle.released import method_of
 from oracle.releases import NEWEST, Choices, choices_of, specified
@@ -197,6 +198,15 @@ def _cached(
     }
 
 
+def _found_together(groups: tuple[Group, ...], choices: Choices) -> bool:
+    """Whether a release takes hits of these groups, in rows that end with them; the manager level has the others."""
+    specs = alike(groups)
+    dense = sum(isinstance(groups[one[0]], DENSE) for one in specs)
+    return (choices.one_class or len(specs) > 1 or len(groups) == 1) and (
+        choices.cuts_every_row or dense < 2 or len(specs) < 3
+    )
+
+
 def _connected(reader: Reader) -> dict[str, Any]:
     """The KV connector's part."""
     how = reader.byte()
@@ -312,6 +322,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     hashed = "connector" not in drawn
     drops = row.block_drop and not (hashed and choices.hash_lookahead)
     cached = _cached(reader, drawn, groups, ahead, drops, 2 if sharded else 1)
+    if not _found_together(groups, choices):
+        cached = {}
     if cached:  # what the engine of this release tells the manager
         looks = hashed and choices_of(release).hash_lookahead
         drops = method_of(name, parallel, release).block_drop

@@ -298,6 +298,7 @@ def cached_context(outcome: Outcome, difference: Difference) -> dict[str, Any]:
         "marks": [index for index, group in enumerate(setting.groups) if group.eagle],
         "num_blocks": setting.num_blocks,
         "retention": setting.prefix_cache_retention_interval,
+        "configured": setting.choices.retention_configured,
         "manager": manager_text(setting),
         "hasher": f"{setting.hash_size}, sha256" + (f", {ahead}" if ahead else ""),
         "defers": setting.defers_copies,

@@ -287,6 +287,10 @@ CAUSES = {
         "the block was named by a step that was taken back before it ran",
         (_ALLOCATE, "scheduler:Scheduler._preempt_request", "manager:KVCacheManager.free"),
     ),
+    "load before its copy": Cause(
+        "a load fills a block into which a copy is still to be made, with nothing that orders the two",
+        ("scheduler:Scheduler.schedule", "single:*._apply_cow"),
+    ),
     "copied too early": Cause(
         "the block was copied before the step that both are part of has written its source",
         (_LOOKUP, "single:*._apply_cow", _ALLOCATE),
@@ -348,6 +352,19 @@ CAUSES = {
         ("single:*.allocate_new_blocks", "single:*._apply_cow"),
     ),
     "past the known boundaries": Cause("the lookup goes up to the last token but one, its names end earlier"),
+    "coarse window": Cause("hits may end inside a block, and a window with larger blocks cannot answer for them"),
+    "own state taken for a hit": Cause(
+        "a first call that takes no block is forgotten, so that the request's own state is copied like somebody's",
+        ("single:MambaManager.allocate_new_blocks",),
+    ),
+    "rows beyond the hit": Cause(
+        "only the first kind of full attention is cut to the common hit",
+        ("coordinator:HybridKVCacheCoordinator.find_longest_cache_hit",),
+    ),
+    "blocks of one rank": Cause(
+        "a lookup for a connector does not know that DCP shards blocks",
+        ("coordinator:HybridKVCacheCoordinator.find_longest_cache_hit_per_group",),
+    ),
     "no margin": Cause("with a single group the dropped unit must lie before the last token"),
     "aligned before the drop": Cause("a run from column 0 is cut to the hit unit before the drop and after it"),
 }

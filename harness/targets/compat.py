@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -36,6 +37,10 @@ QUIET = {
     "PYTHONHASHSEED": "0",
     "TORCH_LOGS": "-all",
 }
+
+
+#: what retention keeps (tokens), of releases whose configuration does not say it
+RETENTION = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 
 
 class TargetError(SlotcheckError):
@@ -200,6 +205,20 @@ def build_config(setting: Setting) -> Any:
     if any(group.uniform_layers for group in setting.groups):
         return _module("core.kv_cache_utils").generate_scheduler_kv_cache_config([config])
     return config  # it would be copied, and nothing unwrapped
+
+
+@contextlib.contextmanager
+def environment(interval: int | None) -> Iterator[None]:
+    """Says what retention keeps where no configuration does: the environment, read when a manager is built."""
+    fields = _module("kv_cache_interface").KVCacheConfig.__dataclass_fields__
+    if interval is None or "prefix_cache_retention_interval" in fields:
+        yield
+        return
+    os.environ[RETENTION] = str(interval)
+    try:
+        yield
+    finally:
+        del os.environ[RETENTION]
 
 
 def manager_keywords(manager_class: Any, setting: Setting) -> dict[str, Any]:

@@ -46,7 +46,8 @@ class Manager:
 
     def __init__(self, setting: Setting, manager_class: Any = None) -> None:
         found = manager_class or compat.manager_class()
-        self.manager = found(**compat.manager_keywords(found, setting))
+        with compat.environment(setting.prefix_cache_retention_interval):
+            self.manager = found(**compat.manager_keywords(found, setting))
         statuses = compat.request_statuses()
         self.waiting, self.running, self.preempted = statuses.WAITING, statuses.RUNNING, statuses.PREEMPTED
         self.pool = self.manager.block_pool

@@ -64,13 +64,14 @@ class Scheduler:
         vllm = modules()
         found = scheduler_class or (vllm.overlapping if setting.in_flight_depth > 1 else vllm.scheduler)
         self.config, self.grammars = engine_config(setting), Grammars()
-        self.scheduler = found(
-            self.config,
-            compat.build_config(setting),
-            self.grammars,
-            block_size=setting.scheduler_block_size,
-            hash_block_size=setting.hash_size,
-        )
+        with compat.environment(setting.prefix_cache_retention_interval):
+            self.scheduler = found(
+                self.config,
+                compat.build_config(setting),
+                self.grammars,
+                block_size=setting.scheduler_block_size,
+                hash_block_size=setting.hash_size,
+            )
         encoders(setting, self.scheduler)
         self.encoded = self.scheduler.encoder_cache_manager if setting.encoder_cache_size else None
         #: beside `waiting`: who holds blocks; in old releases whoever was set aside

@@ -37,7 +37,7 @@ def drop_twice(target: CachingAllocator) -> None:
 def no_margin(target: CachingAllocator) -> None:
     """P23: what is dropped must lie before the bound."""
     find = target.finder.find
-    target.finder.find = lambda query, probes=None, suspect="": find(query, probes, "no margin")  # type: ignore[method-assign]
+    target.finder.find = lambda query, probes=None, suspects=(): find(query, probes, ("no margin",))  # type: ignore[method-assign]
 
 
 def _longer_window(target: CachingAllocator, tokens: int) -> None:
@@ -64,8 +64,8 @@ def uncut_full_attention(target: CachingAllocator) -> None:
     finder = target.finder
     nodes = finder.nodes
 
-    def find(query, probes=None, suspect=""):
-        hit = Finder.find(finder, query, probes, suspect)
+    def find(query, probes=None, suspects=()):
+        hit = Finder.find(finder, query, probes, suspects)
         rows = list(hit.rows)
         for one in finder.classes:
             if one.dense and hit.tokens:
