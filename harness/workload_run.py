@@ -117,7 +117,7 @@ def minima_of(release: str | None, steps: int = 0) -> dict[str, int]:
     """The crossings that a release has (None: the newest), and how often a run of so many steps must meet each."""
     minima = MINIMA | GATE_MINIMA if steps >= GATE_STEPS else MINIMA
     chosen = release or NEWEST
-    choices, caching = choices_of(chosen), specified(chosen, "caching")
+    choices, caching = choices_of(chosen), specified(chosen, "scheduler with caching")
     lacking = {"drafts skipped"} if not choices.skips_drafts else set()
     if not choices.sessions:
         lacking |= {name for name in minima if name.startswith("session")}

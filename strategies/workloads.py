@@ -249,7 +249,7 @@ def _without(drawn: Drawn, choices: Choices, release: str) -> None:
     """What a release does not have, or what is not specified for it, is not drawn."""
     absent = {
         "session": not choices.sessions,
-        "caching": not specified(release, "caching"),
+        "caching": not specified(release, "scheduler with caching"),
         "active": not choices.active_option,
     }
     drawn.on -= {name for name, lacks in absent.items() if lacks}

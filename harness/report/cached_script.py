@@ -191,7 +191,8 @@ class Script:
                 yield f'there = got != "{answer.outcome.removeprefix("error:")}"'
             else:
                 yield f"got = rows({name})"
-                yield f"there = got == {_literal(answer.rows)}"
+                same = "==" if self.difference.aspect == "law" else "!="
+                yield f"there = got {same} {_literal(answer.rows)}"
 
     def _publish(self, call: Call, tokens: int, answer: Observation, judged: bool) -> Iterator[str]:
         yield self._has(call)

@@ -85,7 +85,7 @@ def test_settings_have_what_a_release_has(release: str) -> None:
     later = {
         "max_num_active_seqs": choices.active_option,
         "long_prefill_token_threshold_adaptive": choices.adaptive_threshold,
-        "enable_caching": specified(release, "caching"),
+        "enable_caching": specified(release, "scheduler with caching"),
         "hashes": choices.hash_lookahead,
     }
     assert {name for name, there in later.items() if there} == seen
