@@ -16,7 +16,17 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from oracle.content import LONGEST_ITEM, Item, item_length
-from oracle.groups import MLA, RSWA, ChunkedLocal, CrossAttention, FullAttention, Group, Mamba, SlidingWindow
+from oracle.groups import (
+    MLA,
+    RSWA,
+    ChunkedLocal,
+    CircularBuffer,
+    CrossAttention,
+    FullAttention,
+    Group,
+    Mamba,
+    SlidingWindow,
+)
 from oracle.laws import blocks_for_one
 from oracle.lookup import DENSE, alike
 from oracle.methods import METHODS, Method, method
@@ -304,6 +314,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     groups = tuple(within(group, choices) for group in groups)
     sharded = sharded and may_shard(groups, choices, limits is not None)
     sharded = sharded and not any(group.recycles and group.dcp_sharded for group in groups)
+    whole_rank = any(isinstance(group, CircularBuffer) or group.recycles for group in groups)
+    sharded = sharded and not ("caching" in drawn and whole_rank and choices.sharded != "each")
     value = reader.byte()
     threshold = (1, 2, 4, 8)[value & 3] if "threshold" in drawn else 0
     more: dict[str, Any] = {
