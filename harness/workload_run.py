@@ -72,6 +72,7 @@ MINIMA: dict[str, int] = {
     "session goes on": 8,
     "session x caching": 8,
     "session's piece hit": 1,
+    "session beside a connector": 3,
     "DCP": 50,
     "DCP x caching": 20,
     "async load": 50,

@@ -291,6 +291,7 @@ class Judge:
         flying = any(known.id in dict(one.tokens) for one in self.flights)
         self.reach["session goes on in flight"] += flying
         self.reach["session waits"] += known.waits
+        self.reach["session beside a connector"] += self.setting.kv_connector
         self.reach["session goes on"] += not known.waits
         if self.memory is not None:
             self.memory.answered(known.id, known.kept)

@@ -179,7 +179,7 @@ def _check_items(setting: SchedulerSetting, operation: Submit) -> None:
 
 def _check_session(setting: SchedulerSetting) -> None:
     """Where sessions are specified."""
-    for name in ("kv_connector", "max_encoder_len", "encoder_cache_size"):
+    for name in ("max_encoder_len", "encoder_cache_size"):
         if getattr(setting, name):
             raise SettingError(f"this version has no sessions beside {name}, got {getattr(setting, name)}")
     if setting.release != NEWEST:

@@ -389,9 +389,7 @@ class Operations:
         self.drafts = setting.num_speculative_tokens
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)
-        self.sessions = "session" in drawn and not (
-            setting.kv_connector or setting.max_encoder_len or setting.encoder_cache_size
-        )
+        self.sessions = "session" in drawn and not (setting.max_encoder_len or setting.encoder_cache_size)
         #: where most prompts have their items, so that they share prefixes
         self.layout = self._layout(reader.byte()) if setting.encoder_cache_size else ()
 
@@ -467,7 +465,7 @@ class Operations:
         )
         if self.sessions and value % 3:
             most = 1 + value % 5 if value & 64 else min(most, self.longest // 2)
-            return evolve(plain, session=True, prompt=1 + prompt % (self.longest // 3 + 1), max_tokens=most)
+            plain = evolve(plain, session=True, prompt=1 + prompt % (self.longest // 3 + 1), max_tokens=most)
         if self.setting.encoder_cache_size:
             plain = evolve(plain, items=self._items(plain.prompt))
         return self._connected(plain) if self.setting.kv_connector else plain
