@@ -204,7 +204,7 @@ class Publisher:
         size = self.sizes[index]
         if not wanted and position % size == 0:
             wanted = keeps(setting, group, self.drops[index], position // size - 1, [])
-        if not wanted:
+        if not wanted or position > self.boundaries(names):  # P3: drafts reach beyond what is known
             self.pool.forget(block)
         elif self.pool.reach(block) != position:
             self.pool.forget(block)
