@@ -223,6 +223,7 @@ class Judged:
         elif "session" in event:
             self._session(event)
         elif "look" in event:
+            self.digests[event["look"]] = event.get("h", self.digests.get(event["look"], []))
             self._know(event["look"])
             apart = "diverged" in event
             hit = Hit(event["hit"], event["junction"], rows_of(event["rows"]), bool(event.get("diverged")))

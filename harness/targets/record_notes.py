@@ -189,7 +189,11 @@ class Notes:
         blocks, tokens, junction = answer
         self.tell(request)
         rows = [[block.block_id for block in group] for group in blocks.blocks]
-        said = {"look": number, "hit": tokens, "junction": junction, "rows": rows}
+        said: dict[str, Any] = {"look": number, "hit": tokens, "junction": junction, "rows": rows}
+        if self.hash_ahead and getattr(
+            request, "resumable", False
+        ):  # made anew: a discarded token may have been in one
+            said["h"] = [self.digest(one) for one in request.block_hashes]
         self.note(said if diverged is None else said | {"diverged": int(diverged)})
 
     def _copied(self, given: Any, answer: Any, status: Any) -> None:
