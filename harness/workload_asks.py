@@ -13,7 +13,7 @@ from attrs import evolve, fields
 from harness.cached_compare import show_hit
 from harness.compare import observations
 from harness.workload_outcome import Differences, Over
-from harness.workload_suspects import PLACE, UNSHARDED, cut_by, reserved_by
+from harness.workload_suspects import BEYOND, PLACE, UNSHARDED, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.content import Content
@@ -71,6 +71,8 @@ class Predicted:
         self.setting, self.differences = setting, differences
         self.names = CachingAllocator(setting) if setting.enable_caching else None
         self.allocator = self.names or Allocator(setting)
+        #: why the manager is known to have raised
+        self.cause = ""
         blocks = self if setting.kv_connector else None
         self.scheduler = Scheduler(setting, self._ask, self._freed, self._looked, self._named, blocks=blocks)
         self.rows: dict[int, Rows] = {}
@@ -196,6 +198,9 @@ class Predicted:
         seen = self.allocator.extend(call)
         same = seen == event.seen
         if not same and event.seen is not None:
+            if self.differences.behind and self._beyond(call):
+                self.cause = BEYOND
+                raise Over
             before = self.rows.get(call.request, self.allocator.nothing)
             difference = observations(seen, event.seen, ASPECTS, self.allocator, self.differences.index, call, before)
             if difference is not None:
@@ -222,6 +227,11 @@ class Predicted:
                 if attribute.name == "reserved_blocks":
                     tags = reserved_by(self.scheduler, self.allocator, ours - theirs)
                 self.other("ask", rule, f"{attribute.name} {sign}", _show(call), shown, tags, why)
+
+    def _beyond(self, call: Call) -> bool:
+        """P3: a checkpoint of the call lies behind the tokens that are known, among drafts."""
+        progress = () if self.names is None else self.names.progress.get(call.request, ())
+        return any(one.checkpoint is not None and one.checkpoint[0] > call.tokens for one in progress)
 
     def _placed(self) -> tuple[str, ...]:
         """S26: a session that goes on has a later arrival, but keeps its place in a queue that is a heap."""

@@ -9,6 +9,7 @@ from attrs import evolve, fields
 from harness import __version__, tracefile
 from harness.report import workload_reasons
 from harness.report.folder import TEMPLATES
+from harness.report.reasons import cause_of
 from harness.report.terms import terms_text
 from harness.report.workload_script import script
 from harness.targets.source import locate
@@ -37,6 +38,7 @@ def write(
     told = evolve(options, keep_entries=True, declared=lambda one: False)
     outcome = run_workload(trace, make, told)
     named = title or workload_reasons.title(difference)
+    cause = cause_of(difference)
     context = {
         "title": named,
         "version": __version__,
@@ -47,6 +49,7 @@ def write(
         "place": f"operation {difference.step}",
         "terms": terms_text(difference.detail, 100),
         "reason": workload_reasons.reason(difference.rule),
+        "cause": cause.words if cause else "",
         "locations": [locate(*place) for place in workload_reasons.places(difference)],
     }
     tracefile.write_text(folder / "report.md", TEMPLATES.get_template("workload.md.j2").render(context))

@@ -16,6 +16,8 @@ from oracle.scheduler_setting import SchedulerSetting
 
 #: columns counted without the DCP ranks that they are spread over
 UNSHARDED = "without the DCP factor"
+#: a state that is saved within a chunk, behind the tokens that have names
+BEYOND = "checkpoint beyond the tokens"
 #: why nobody runs where sessions hold blocks; a continued session's place under priority
 SESSIONS_HOLD, PLACE = "sessions hold blocks", "place of a continued session"
 

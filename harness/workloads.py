@@ -226,7 +226,8 @@ class Judge:
                 self.prediction.plan()
         self.differences.behind = False
         if not self.differences.blamed:
-            self.differences.differ(failed)
+            cause = self.prediction.cause
+            self.differences.differ(evolve(failed, tags=(*failed.tags, cause)) if cause else failed)
 
     def _keep(self, note: Note, planned: Planned) -> None:
         total = sum(tokens for _, tokens in planned.tokens)

@@ -312,6 +312,10 @@ CAUSES = {
         "the cell was computed from a token that the session discarded",
         ("scheduler:Scheduler._update_request_as_session", _NAME),
     ),
+    "checkpoint beyond the tokens": Cause(
+        "drafts of the answer that has ended follow the session's next piece, and a checkpoint lies among them",
+        ("scheduler:Scheduler.update_draft_token_ids", "pool:BlockPool._get_partial_block_hash"),
+    ),
     "answered in flight": Cause(
         "a step of the session was in flight when its answer ended, and has advanced the state by the discarded token",
         ("scheduler:Scheduler._update_request_as_session", "scheduler:Scheduler._handle_stopped_request"),

@@ -5,7 +5,7 @@ S numbers are rules of the prediction; words are laws, which hold in any release
 
 from __future__ import annotations
 
-from harness.report.reasons import Reason, places_of, reason_of
+from harness.report.reasons import Reason, cause_of, places_of, reason_of
 from oracle.trace import Difference
 
 SCHEDULER = "vllm/v1/core/sched/scheduler.py"
@@ -297,6 +297,7 @@ def reason(rule: str) -> Reason:
 
 def places(difference: Difference) -> list[tuple[str, str]]:
     """Where the release decides it: (file, "Class.method")."""
-    if difference.rule not in REASONS:
+    cause = cause_of(difference)
+    if difference.rule not in REASONS or (cause and cause.places):
         return places_of(difference)
     return [(file, name) for file, _, name in (place.partition(":") for place in REASONS[difference.rule].places)]
