@@ -5,10 +5,12 @@ from __future__ import annotations
 from harness import tracefile
 from harness.findings import Declared, Finding, FindingError, argument, load
 from harness.report.warmup import write_warmup_report
+from harness.targets.compat import installed_release
 from harness.targets.warmup import Warmup
 from harness.warmup_parties import ALL, options
 from harness.warmup_shrink import WarmupShrunk
 from harness.warmups import run_warmups
+from oracle.releases import choices_of
 from oracle.trace import Difference
 from oracle.warmup import WarmupTrace
 
@@ -26,8 +28,18 @@ def traces_of(finding: Finding) -> list[WarmupTrace]:
     return [trace for trace in traces if isinstance(trace, WarmupTrace)]
 
 
+def _possible(trace: WarmupTrace) -> bool:
+    """Whether the release can have such groups: before 0.29.0 every row of attention was sharded (A62)."""
+    setting = trace.setting
+    replicated = any(group.positional and not group.dcp_sharded for group in setting.groups)
+    sharded = choices_of(installed_release()).sharded
+    return setting.dcp_size == 1 or not replicated or sharded in ("full", "each")
+
+
 def _shown(finding: Finding, trace: WarmupTrace) -> list[Difference]:
     """What a trace shows of the finding, in the order of its patterns."""
+    if not _possible(trace):
+        return []
     found = run_warmups(trace, Warmup, options(ALL)).differences
     return [difference for match in finding.match for difference in found if match.fits(difference)]
 
