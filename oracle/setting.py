@@ -109,6 +109,11 @@ class Setting:
             raise SettingError("a cross-attention group needs max_encoder_len of at least 1, got 0")
         if self.max_encoder_len and not cross:
             raise SettingError(f"max_encoder_len {self.max_encoder_len} needs a cross-attention group, got none")
+        aside = sum(group.sink_len // group.block_size for group in self.groups if isinstance(group, Sink))
+        if aside >= self.num_blocks:
+            raise SettingError(
+                f"num_blocks must be above {aside}, got {self.num_blocks}: that many blocks are set aside for sinks"
+            )
         for group in self.groups:
             if group.tokens_per_column(self.dcp_size) > MOST:
                 raise SettingError(

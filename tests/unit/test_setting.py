@@ -68,6 +68,11 @@ REFUSED = [
     ({}, (SlidingWindow(block_size=4, window=1),), "window must be at least 2, got 1"),
     ({}, (ChunkedLocal(block_size=4, chunk=6),), "chunk must be a multiple of block_size 4, got 6"),
     (
+        {"num_blocks": 2},
+        (Sink(block_size=4, sink_len=8),),
+        "num_blocks must be above 2, got 2: that many blocks are set aside for sinks",
+    ),
+    (
         {},
         (Mamba(block_size=32, mode="none"),),
         (
