@@ -110,9 +110,9 @@ def test_laws_of_the_encoder(steps: list[tuple[Planned, list[Event]]], broken: l
 @pytest.mark.parametrize(
     ("situation", "broken"),
     [
-        (Situation([], [], [], [], 16, ((THREE, ()),), (THREE,), (5, 8)), []),
-        (Situation([], [], [], [], 16, ((THREE, (0,)),), (), (5, 8)), [("drain", "outputs held")]),
-        (Situation([], [], [], [], 16, ((THREE, ()),), (THREE,), (5, 5)), [("drain", "place")]),
+        (Situation([], [], [], [], 16, outputs=((THREE, ()),), unheld=(THREE,), place=(5, 8)), []),
+        (Situation([], [], [], [], 16, outputs=((THREE, (0,)),), place=(5, 8)), [("drain", "outputs held")]),
+        (Situation([], [], [], [], 16, outputs=((THREE, ()),), unheld=(THREE,), place=(5, 5)), [("drain", "place")]),
     ],
     ids=["clean", "held", "place"],
 )
