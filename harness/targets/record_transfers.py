@@ -137,6 +137,7 @@ class Transfers:
             name, kept = session.request_id, session.num_tokens - 1
             if recorder.caching:
                 recorder.tell(session)
+            before = len(session.block_hashes) if recorder.caching else 0
             answer = update(session, more)
             number = recorder.numbers.get(name)
             if number is None:
@@ -145,7 +146,7 @@ class Transfers:
                 recorder.stale = len(recorder.flying)
                 said = {"session": number, "tokens": session.num_tokens, "kept": kept}
                 if recorder.caching:
-                    known = kept // recorder.hash_size
+                    known = min(kept // recorder.hash_size, before)  # with hash lookahead names come later
                     said["h"] = [recorder.digest(one) for one in session.block_hashes[known:]]
                     recorder.hashes[name] = len(session.block_hashes)
                 recorder.note(said)
