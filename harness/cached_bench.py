@@ -5,24 +5,55 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, cast
+
+from attrs import frozen
 
 from harness.outcome import Options
-from harness.passes import Prediction, predict
+from harness.passes import lockstep
 from harness.targets.cached import CachingManager
 from harness.targets.loader import manager_of
 from harness.worker import EXAMPLES, Journal, run_shard
-from oracle.trace import Call, Query
+from oracle.setting import Setting
+from oracle.trace import Call, Query, Target, methods_of
 from strategies.traces import draw
 
 
-def recorded(run_seed: int, shards: int, options: Options) -> list[Prediction]:
-    """The traces of some shards, with the calls that they stand for."""
+@frozen
+class Calls:
+    """One trace as the bare manager gets it: methods with their arguments, up to where the checked run ended."""
+
+    setting: Setting
+    calls: list[tuple[str, tuple[Any, ...]]]
+    steps: int
+
+
+def record(data: bytes, options: Options) -> Calls:
+    """Run packed bytes checked once, and keep what the manager was asked."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    def make(setting: Setting) -> Target:
+        target = CachingManager(setting)
+
+        def ask(name: str, *arguments: object) -> object:
+            asked.append((name, arguments))
+            return getattr(target, name)(*arguments)
+
+        return cast(Target, SimpleNamespace(**{name: partial(ask, name) for name in methods_of(setting)}))
+
+    outcome = lockstep(data, "caching", make, options)
+    return Calls(outcome.trace.setting, asked, outcome.steps)
+
+
+def recorded(run_seed: int, shard: int, options: Options) -> list[Calls]:
+    """The traces of a shard."""
     drawn: list[bytes] = []
-    for shard in range(shards):
-        draw(run_seed, shard, EXAMPLES, drawn.append)
-    return [predict(data, "caching", options) for data in drawn]
+    draw(run_seed, shard, EXAMPLES, drawn.append)
+    return [record(data, options) for data in drawn]
 
 
 def _look_up(manager: CachingManager, query: Query) -> None:
@@ -69,13 +100,13 @@ BARE: dict[str, Callable[..., None]] = {
 }
 
 
-def bare(traces: list[Prediction]) -> float:
+def bare(traces: list[Calls]) -> float:
     """Seconds of the real manager alone on all traces; audits are left out."""
     start = time.process_time()
     for trace in traces:
         gc.disable()  # as a run does
         manager = CachingManager(trace.setting)
-        for _, method, arguments, _ in trace.asked:
+        for method, arguments in trace.calls:
             call = BARE.get(method)
             try:
                 if call is not None:
@@ -88,12 +119,11 @@ def bare(traces: list[Prediction]) -> float:
     return time.process_time() - start
 
 
-def checked(run_seed: int, shards: int, options: Options) -> tuple[float, int]:
-    """Seconds and steps of whole shards."""
+def checked(run_seed: int, shard: int, options: Options) -> float:
+    """Seconds of a whole shard."""
     with TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal")
         start = time.process_time()
-        steps = sum(
-            run_shard(run_seed, shard, manager_of, options, "caching", journal).steps for shard in range(shards)
-        )
-        return time.process_time() - start, steps
+        run_shard(run_seed, shard, manager_of, options, "caching", journal)
+        gc.collect(0)  # what it leaves is its own
+        return time.process_time() - start

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from itertools import groupby
-from traceback import walk_tb
 
 from attrs import evolve
 
 from harness.compare import show_row
+from harness.outcome import TargetRaised
 from oracle.cached_allocator import CachingAllocator
 from oracle.groups import Mamba, SlidingWindow
 from oracle.lookup import UNSHARDED
@@ -63,7 +63,7 @@ def _cause(expected: Hit, observed: Hit, query: Query, oracle: CachingAllocator)
     return ("adapter",) if query.content.adapter and not oracle.choices.adapter_paths else ()
 
 
-def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: CachingAllocator, step: int) -> Difference:
+def lookup_raised(error: TargetRaised, query: Query, expected: Hit, oracle: CachingAllocator, step: int) -> Difference:
     """A lookup that gave no answer."""
     groups = oracle.setting.groups
     known = len(oracle.finder.nodes(query)) * oracle.setting.hash_size
@@ -73,7 +73,7 @@ def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: Caching
         group=None,
         kind="+".join(sorted({g.kind for g in groups})),
         rule="P3",
-        sign=f"error:{type(error.__cause__).__name__}",
+        sign=f"error:{error.kind}",
         expected=show_hit(expected),
         observed=str(error),
         detail=oracle.explain(query),
@@ -81,20 +81,14 @@ def lookup_raised(error: Exception, query: Query, expected: Hit, oracle: Caching
     )
 
 
-def _frames(error: Exception) -> list[str]:
-    """Names of the functions that the target was in when it raised, the innermost last."""
-    cause = error.__cause__
-    return [] if cause is None else [frame.f_code.co_name for frame, _ in walk_tb(cause.__traceback__)]
-
-
-def cause_of_raising(error: Exception, setting: Setting) -> tuple[str, ...]:
+def cause_of_raising(error: TargetRaised, setting: Setting) -> tuple[str, ...]:
     """A checkpoint is named at once, the columns before it later; a diverged hit is cut where a group has less."""
-    innermost = _frames(error)[-1:]
-    if setting.divergent_hits and innermost == ["truncate_computed_blocks"]:
+    innermost = error.frames[-1:]
+    if setting.divergent_hits and innermost == ("truncate_computed_blocks",):
         return ("diverged hit",)
     held_back = setting.num_prefill_lookahead_tokens > 1
     exported = any(isinstance(group, Mamba) and group.checkpoint_blocks for group in setting.groups)
-    return ("checkpoint ahead",) if held_back and exported and innermost == ["cache_full_blocks"] else ()
+    return ("checkpoint ahead",) if held_back and exported and innermost == ("cache_full_blocks",) else ()
 
 
 def cause_of_copy(expected: Observation, observed: Observation, oracle: CachingAllocator) -> tuple[str, ...]:
@@ -116,8 +110,8 @@ def renamed(expected: Audit, observed: Audit, forgotten: Collection[int]) -> boo
     return bool(blocks) and blocks <= set(forgotten)
 
 
-def _cause_of_no_answer(error: Exception, query: Query, known: int, setting: Setting) -> tuple[str, ...]:
-    if "emit_cached_block_events" in _frames(error):
+def _cause_of_no_answer(error: TargetRaised, query: Query, known: int, setting: Setting) -> tuple[str, ...]:
+    if "emit_cached_block_events" in error.frames:
         return ("hit report", "sharded") if setting.dcp_size > 1 else ("hit report",)
     if setting.fine_hits and any(
         isinstance(g, SlidingWindow) and g.block_size > setting.hash_size for g in setting.groups

@@ -33,7 +33,7 @@ def raised(error: TargetRaised, step: int, tags: tuple[str, ...]) -> Difference:
         group=None,
         kind="pool",
         rule="raised",
-        sign=f"error:{type(error.__cause__).__name__}",
+        sign=f"error:{error.kind}",
         expected="an answer",
         observed=str(error),
         tags=tags,

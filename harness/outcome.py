@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from traceback import walk_tb
 from types import SimpleNamespace
 from typing import cast
 
@@ -71,16 +72,30 @@ class Outcome:
 
 
 class TargetRaised(Exception):  # noqa: N818  # what a target did, no error of ours
-    """The target raised where it must answer. Its cause is what it raised; its text says so in a line."""
+    """The target raised where it must answer: class and text of what it raised, and the functions that it was in.
+
+    frames: their names, the innermost last. The exception itself is not kept: its frames hold whoever called them, a
+    whole run, in a cycle that had to be collected.
+    """
+
+    def __init__(self, kind: str, text: str, frames: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind, self.text, self.frames = kind, text, frames
+
+
+def raised_by(error: Exception) -> TargetRaised:
+    """What a target raised, as its answer."""
+    frames = tuple(frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__))
+    return TargetRaised(type(error).__name__, str(error), frames)
 
 
 def _answer(method: Callable[..., Observation | Audit], *arguments: object) -> Observation | Audit:
     try:
         return method(*arguments)
-    except SlotcheckError:
+    except (SlotcheckError, TargetRaised):
         raise
     except Exception as error:  # whatever else a target raises is its answer, never a fault of ours
-        raise TargetRaised(f"{type(error).__name__}: {error}") from error
+        raise raised_by(error) from None
 
 
 def guarded(target: Target, methods: tuple[str, ...] = METHODS) -> Target:

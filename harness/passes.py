@@ -18,7 +18,7 @@ from typing import Any, cast
 from attrs import define, evolve
 
 from harness import cached_compare, compare
-from harness.outcome import MakeTarget, Options, Outcome
+from harness.outcome import MakeTarget, Options, Outcome, TargetRaised, raised_by
 from harness.reach import Reach
 from harness.trace_run import new_replay
 from oracle.allocator import Allocator
@@ -169,7 +169,7 @@ class Played:
             try:
                 seen = ask[method](*arguments)
             except Exception as error:  # the lockstep run names it
-                seen = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)  # no cycle with us
+                seen = raised_by(error)
             if seen == answer:
                 continue
             self.others[number] = seen
@@ -201,8 +201,8 @@ class Played:
             if not asked:
                 return method(*arguments)
             assert name == asked, f"the lockstep run asks {name} where the prediction has {asked}"
-            if isinstance(seen, Exception):
-                raise seen
+            if isinstance(seen, TargetRaised):
+                raise TargetRaised(seen.kind, seen.text, seen.frames)
             return seen
 
         names = methods_of(self.prediction.setting)

@@ -37,7 +37,7 @@ class CachingMemory(Memory):
         self.copying: deque[tuple[Batch, Pairs]] = deque()
         self.guesses = -1
         readers = [(group, reads) for group, _, reads in self.read]
-        self.drafter = DraftLayers(setting, readers, self.sizes, self.pages, self._misdrafted)
+        self.drafter = DraftLayers(setting, readers, self.sizes, self.pages)
         #: blocks that a step would have written that was taken back before it was launched, with that step's index; no
         #: later step has written them
         self.unwritten: dict[int, int] = {}
@@ -134,7 +134,7 @@ class CachingMemory(Memory):
                 if back:
                     self.drafter.written(contents, step, contents.done + good)
                 elif not (contents.tainted or contents.misdrafted):
-                    self.drafter.read(contents, step)
+                    self.drafter.read(contents, step, self._misdrafted)
                 contents.done += good
 
     # ------------------------------------------------------------------------------------------ parts

@@ -27,7 +27,7 @@ Pages = list[dict[int, list[int]]]
 
 
 class DraftLayers:
-    """The drafter's cells of each block, beside the target's pages; `wrong`: contents, step, group, position."""
+    """The drafter's cells of each block, beside the target's pages."""
 
     def __init__(
         self,
@@ -35,7 +35,6 @@ class DraftLayers:
         positional: list[tuple[int, Reader]],
         sizes: list[int],
         pages: Pages,
-        wrong: Callable[[Contents, Step, int, int], None],
     ) -> None:
         drafts = setting.num_speculative_tokens > 0
         ahead = setting.num_hash_lookahead_tokens
@@ -43,7 +42,7 @@ class DraftLayers:
         self.shift = 0 if not drafts else ahead or (setting.use_eagle and max(1, setting.num_prefill_lookahead_tokens))
         marked = [pair for pair in positional if setting.groups[pair[0]].eagle]
         self.layers = (marked or positional) if self.shift else []
-        self.setting, self.sizes, self.pages, self.wrong = setting, sizes, pages, wrong
+        self.setting, self.sizes, self.pages = setting, sizes, pages
         size, fine = setting.hash_size, setting.fine_hits
         #: groups whose hits lose less than a cell looks ahead
         self.short = {
@@ -111,8 +110,12 @@ class DraftLayers:
         for group, _ in self.layers:
             self.write(group, step.rows[group], first, self._values(contents, first, end))
 
-    def read(self, contents: Contents, step: Step) -> None:
-        """What the step's drafter reads of what was there before."""
+    def read(self, contents: Contents, step: Step, wrong: Callable[[Contents, Step, int, int], None]) -> None:
+        """What the step's drafter reads of what was there before; `wrong`: contents, step, group, position.
+
+        Given here, not kept: it belongs to the memory that these layers belong to, and a cycle would have to be
+        collected.
+        """
         again = self._again(contents, contents.done)
         for group, reads in self.layers:
             kind, size, row = self.setting.groups[group], self.sizes[group], step.rows[group]
@@ -126,7 +129,7 @@ class DraftLayers:
                     expected = self._values(contents, begin, end)
                     position = None if found == expected else _odd(found, expected, begin, contents.discarded)
                     if position is not None:
-                        self.wrong(contents, step, group, position)
+                        wrong(contents, step, group, position)
                         return
 
 
