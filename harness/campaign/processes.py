@@ -47,6 +47,7 @@ class Process:
             try:
                 self.line.send((number, request))
             except OSError:
+                self.gone = True  # whoever asks again gets a new process, also before the reader has seen the end
                 raise HostDied from None
         return answer.result()
 
