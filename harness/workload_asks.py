@@ -129,13 +129,8 @@ class Predicted:
         self.exhausted()
 
     def reset(self, running: bool, connector: bool, done: bool) -> None:
-        """The prefix cache was emptied, or not (`done`); then the connector, but where all were preempted in vain."""
-        self.scheduler.reset(running)
-        empties = self.allocator.pool.free == self.setting.num_blocks - 1
-        if self.names is not None:
-            empties = self.names.reset().outcome == str(True)
-        if connector and (empties or not running):
-            self.scheduler.emptied()
+        """The prefix cache was emptied, or not (`done`)."""
+        empties = self.scheduler.reset_cache(running, connector, self.allocator.emptied)
         self.exhausted()
         if empties != done:
             self.other("ask", "P12", "reset", str(empties), str(done))

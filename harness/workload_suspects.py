@@ -39,7 +39,8 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     if not setting.enable_chunked_prefill and room < setting.max_model_len - 1:
         return "prompt beside draft slots"
     begins_late = setting.enable_caching or setting.kv_connector or sessions
-    if begins_late and setting.num_speculative_tokens and room < 1 + setting.num_speculative_tokens:
+    padded = begins_late and setting.choices.pads_alone and setting.num_speculative_tokens > 0
+    if padded and room < 1 + setting.num_speculative_tokens:
         return "padding beyond the room"
     largest = min(setting.budget, setting.long_prefill_token_threshold or setting.budget)
     if room < setting.align_size <= largest:

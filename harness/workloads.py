@@ -31,7 +31,8 @@ from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
 from harness.workload_reach import count_failure, count_items, count_output, count_step, count_transfers
 from oracle.memory import Violation
-from oracle.scheduler_laws import Known, SchedulerLaws
+from oracle.scheduler_block_laws import Known
+from oracle.scheduler_laws import SchedulerLaws
 from oracle.trace import Difference
 from oracle.workload import ENDED, LOOK, STOP, Event, Planned, SchedulerTrace, of_release
 

@@ -125,6 +125,10 @@ class Allocator:
         if self.adopts:
             self.adopted.add(call.request)
 
+    def emptied(self) -> bool:
+        """P12: whether nobody holds a block; without caching there is nothing to forget."""
+        return self.pool.free == self.setting.num_blocks - 1
+
     def release(self, request: int, deferred: bool) -> Observation:
         """A7, or A8 when deferred: everything is forgotten at once, highest columns come to the front."""
         rows = self.rows.pop(request, None)

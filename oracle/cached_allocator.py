@@ -267,9 +267,13 @@ class CachingAllocator(Allocator):
         self.pool.evict([block for block in blocks if 0 < block < self.setting.num_blocks])
         return self._seen(DONE, self.nothing, None)
 
+    def emptied(self) -> bool:
+        """P12: all names are forgotten, if nobody holds a block."""
+        return self.pool.reset()
+
     def reset(self) -> Observation:
         """P12."""
-        return self._seen(str(self.pool.reset()), self.nothing, None)
+        return self._seen(str(self.emptied()), self.nothing, None)
 
     def step_starts(self) -> None:
         """P39: what was named until now is there when the step that is put together runs."""

@@ -47,7 +47,6 @@ class OracleScheduler:
         self.events: list[Event] = []
         self.held: dict[int, Rows] = {}
         self.sampling: dict[int, bool] = {}
-        self.usable = setting.num_blocks - 1
         self.reasons: list[list[tuple[int, str, list[Breakdown]]]] = []
 
     def _ask(self, call: Call) -> Observation:
@@ -151,13 +150,7 @@ class OracleScheduler:
 
     def reset(self, running: bool, connector: bool) -> bool:
         self.events = []
-        self.scheduler.reset(running)
-        done = (
-            self.allocator.pool.free == self.usable if self.names is None else self.names.reset().outcome == str(True)
-        )
-        if connector and (done or not running):
-            self.scheduler.emptied()
-        return done
+        return self.scheduler.reset_cache(running, connector, self.allocator.emptied)
 
     def pause(self, state: str) -> None:
         self.scheduler.paused = state

@@ -245,11 +245,17 @@ class Loads(Sessions):
         self.far.failures[name] += 1
         return request
 
-    def emptied(self) -> None:
-        """The connector forgets what it has."""
-        if self.blocks is not None:
+    def reset_cache(self, running: bool, connector: bool, emptied: Callable[[], bool]) -> bool:
+        """P12: who runs is preempted, if wanted, then the cache is `emptied` if it can be; whether it was.
+
+        Last the connector forgets what it has, if wanted; not where all were preempted in vain.
+        """
+        self.reset(running)
+        done = emptied()
+        if connector and (done or not running) and self.blocks is not None:
             self.far.cleared()
             self.blocks.cleared()
+        return done
 
     def busy(self) -> bool:
         """Blocks that are sent, or loaded for nobody, come back with a step."""
