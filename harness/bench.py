@@ -14,131 +14,30 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from attrs import frozen
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from harness import cached_bench, workload_bench
+from harness import workload_bench
 from harness.findings import Declared, load
+from harness.manager_bench import OFF, ON
 from harness.outcome import Options
 from harness.replay import Replay
 from harness.targets.compat import import_vllm, installed_release
+from harness.targets.loader import manager_of
 from harness.targets.manager import Manager
-from harness.worker import EXAMPLES, Journal, run_shard
-from oracle.setting import Setting
-from oracle.trace import Call, Extend, GiveBack, Loaded, NewStep, Operation, Release, Trim
+from harness.worker import EXAMPLES
 from strategies.packed import Operations
 from strategies.settings import Reader, read_setting
-from strategies.traces import draw
 
 SHARDS = 8
 ROUNDS = 5
 MACHINE_EXAMPLES = 60
 MACHINE_STEPS = 60
-Action = Callable[[Manager], object]
-
-
-@frozen
-class Recorded:
-    """One trace as the bare manager gets it."""
-
-    setting: Setting
-    actions: list[Action]
-    steps: int
-
-
-def _allocate(call: Call, manager: Manager) -> None:
-    try:
-        manager.allocate(call)
-    except (ValueError, AssertionError):
-        return  # a declared finding; the trace ended there
-
-
-def _free(request: int, deferred: bool, manager: Manager) -> None:
-    stub = manager.stubs.pop(request, None)
-    if deferred:
-        manager.popped.append([] if stub is None else list(manager.manager.pop_blocks_for_free(stub)))
-    elif stub is not None:
-        manager.manager.free(stub)
-
-
-def _give_back(manager: Manager) -> None:
-    if manager.popped:
-        manager.pool.free_blocks(reversed(manager.popped.pop(0)))
-
-
-def _trim(request: str, processed: int, prompt: int, manager: Manager) -> None:
-    manager.manager.remove_skipped_blocks(request, processed, prompt)
-
-
-def _new_step(manager: Manager) -> None:
-    manager.manager.new_step_starts()
-    manager.manager.take_new_block_ids()
-
-
-def record(data: bytes, options: Options) -> Recorded:
-    """Run packed bytes checked once, and keep the bare calls."""
-    setting, stream = options.open(data, "scheduler")
-    replay = Replay(setting, Manager, options)
-    actions: list[Action] = []
-    while not replay.over:
-        operation = stream.next(replay.ledger)
-        if operation is None:
-            break
-        actions += _actions(operation, replay)
-        replay.step(operation)
-    return Recorded(setting, actions, replay.steps)
-
-
-def _actions(operation: Operation, replay: Replay) -> list[Action]:
-    """What an operation asks of the manager, in the ledger's present state."""
-    ledger = replay.ledger
-    if isinstance(operation, Extend):
-        call = ledger.extend(operation)
-        return [] if call is None else [partial(_allocate, call)]
-    if isinstance(operation, Release):
-        return [partial(_free, operation.request, operation.deferred)]
-    if isinstance(operation, GiveBack):
-        return [_give_back] if ledger.deferred else []
-    if isinstance(operation, Trim):
-        request = ledger.trim(operation.request)
-        return [] if request is None else [partial(_trim, str(request.id), request.processed, request.prompt)]
-    if isinstance(operation, NewStep):
-        return [_new_step]
-    if isinstance(operation, Loaded) and operation.valid == 0:
-        return [partial(_free, operation.request, False)]
-    return []
-
-
-def bare(recorded: list[Recorded]) -> float:
-    """Seconds of CPU of the bare manager on all traces."""
-    start = time.process_time()
-    for trace in recorded:
-        if not trace.steps:
-            continue  # a declared finding: no manager can be built
-        gc.disable()  # as a run does
-        manager = Manager(trace.setting)
-        for action in trace.actions:
-            action(manager)
-        gc.enable()
-    return time.process_time() - start
-
-
-def checked(run_seed: int, shard: int, options: Options) -> float:
-    """Seconds of a whole shard, as `slotcheck run` does it in one process."""
-    with TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "journal")
-        start = time.process_time()
-        run_shard(run_seed, shard, Manager, options, journal=journal)
-        gc.collect(0)  # what it leaves is its own
-        return time.process_time() - start
 
 
 class Machine(RuleBasedStateMachine):
@@ -221,24 +120,18 @@ def measure() -> dict[str, Any]:
     """All figures, medians over the rounds."""
     import_vllm()
     options = Options(declared=Declared(load(), installed_release()))
-    recorded: list[list[Recorded]] = [[] for _ in range(SHARDS)]
-    for shard, traces in enumerate(recorded):
-        drawn: list[bytes] = []
-        draw(0, shard, EXAMPLES, drawn.append)
-        traces += [record(data, options) for data in drawn]
+    recorded = [[row.recorded(0, shard, options) for row in (OFF, ON)] for shard in range(SHARDS)]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cached = [cached_bench.recorded(0, shard, options) for shard in range(SHARDS)]
-    steps = sum(trace.steps for traces in recorded for trace in traces)
-    cached_steps = sum(trace.steps for traces in cached for trace in traces)
+    steps, cached_steps = (sum(trace.steps for shard in recorded for trace in shard[row]) for row in (0, 1))
     gc.collect()
     gc.freeze()  # as a run does: vLLM's objects are here to stay, for all contenders
     least = [0.0] * 4
-    for shard in range(SHARDS):
+    for shard, (plain, cached) in enumerate(recorded):
         contenders = (
-            partial(bare, recorded[shard]),
-            partial(checked, 0, shard, options),
-            partial(cached_bench.bare, cached[shard]),
-            partial(cached_bench.checked, 0, shard, options),
+            partial(OFF.alone, plain),
+            partial(OFF.checked, 0, shard, manager_of, options),
+            partial(ON.alone, cached),
+            partial(ON.checked, 0, shard, manager_of, options),
         )
         rounds = [[contender() for contender in contenders] for _ in range(ROUNDS)]
         least = [sum(pair) for pair in zip(least, map(min, zip(*rounds, strict=True)), strict=True)]
