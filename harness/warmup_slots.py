@@ -65,10 +65,10 @@ def _group(
     part = one.part
     number, request, _, rank = where
     expected = gathered(setting, group, row, part.computed)
-    if one.rows[index] != expected:
-        yield Misplaced(
-            index, "row", show_row(expected), show_row(one.rows[index]), str(part), (number, request, -1, rank)
-        )
+    found = one.rows[index]
+    if found != expected:
+        sign = "row cut" if len(found) < len(expected) and found == expected[: len(found)] else "row"
+        yield Misplaced(index, sign, show_row(expected), show_row(found), str(part), (number, request, -1, rank))
     if not group.positional or setting.null_block_redirect:
         return
     yield from _slots(

@@ -359,8 +359,10 @@ class _Judge:
             for wrong in warmup_slots.check(self.setting, run, make_tables, rank):
                 group = wrong.group if wrong.group >= 0 else None
                 where = (first + wrong.where[0], *wrong.where[1:])
+                every = sorted({cause for causes in self.causes.values() for cause in causes})
+                tags = (*self.tags, *(every if group is None else self.causes.get(group, ())))
                 self._differ(
-                    "law", "slots", wrong.sign, wrong.expected, wrong.observed, group, wrong.detail, where=where
+                    "law", "slots", wrong.sign, wrong.expected, wrong.observed, group, wrong.detail, tags, where
                 )
 
     def _ids(self, new: Rows, following: int) -> int:

@@ -5,6 +5,7 @@ S numbers are rules of the prediction; words are laws, which hold in any release
 
 from __future__ import annotations
 
+from harness.report import title as titles
 from harness.report.reasons import Reason, cause_of, places_of, reason_of
 from oracle.trace import Difference
 
@@ -284,7 +285,9 @@ _TITLES = {
 
 
 def title(difference: Difference) -> str:
-    """One sentence without its full stop."""
+    """One sentence without its full stop; of an answer of the manager behind the scheduler that level's."""
+    if difference.level != "scheduler":
+        return titles.title(difference)
     if difference.aspect != "law":
         return _TITLES[difference.aspect].format(sign=difference.sign.removeprefix("error:"))
     return f"A law of the scheduler is broken, {difference.rule}: {difference.sign}"

@@ -166,4 +166,8 @@ def test_places_of_the_scheduler_are_there(rule):
     ],
 )
 def test_titles_of_the_scheduler(changes, expected):
-    assert expected == workload_reasons.title(difference(**changes))
+    assert expected == workload_reasons.title(difference(level="scheduler", **changes))
+
+
+def test_a_difference_of_the_manager_has_its_title_at_the_level_of_the_scheduler_too():
+    assert title(difference()) == workload_reasons.title(difference())

@@ -77,7 +77,7 @@ def test_exits_1_while_the_defect_is_there_and_0_otherwise(tables: Any, tmp_path
     long = trace(setting(FullAttention(block_size=16), dcp_size=4, max_model_len=512), Mixed(num_tokens=200))
     scripts = [
         of_tables(tmp_path, "shifted", two, Shifted, "target slot"),
-        of_tables(tmp_path, "truncated", two, Truncated, "row"),
+        of_tables(tmp_path, "truncated", two, Truncated, "row cut"),
         of_tables(tmp_path, "past the row", long, WorkerTables, "error:RuntimeError"),
     ]
     scripts += [str(clean(tmp_path)), *(str(finding.folder / "repro.py") for finding in FOUND)]
