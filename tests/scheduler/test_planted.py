@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.defects import DEFECTS, Defect, Hunt
+from tests.scheduler.defects import DEFECTS
+from tests.scheduler.planting import Defect, Hunt
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
