@@ -92,19 +92,19 @@ def grow(file: Path, page: Path | None, seed: int, steps: int, levels: frozenset
 @click.option(
     "--of",
     "level",
-    type=click.Choice(["manager", "rules", "warmup"]),
+    type=click.Choice(LEVELS),
     default="manager",
     show_default=True,
     help="The level of the pytest file.",
 )
 def export(store: str, source: Path | None, output: Path | None, script: Path | None, level: str) -> None:
     """Write the corpus as one JSON file, and as a pytest file for those who have vLLM alone."""
-    from harness.campaign import plain, plain_rules, plain_warmup
+    from harness.campaign import plain, plain_rules, plain_scheduler, plain_warmup
 
     found = corpus.read(source) if source is not None else corpus.kept(storage.open_store(store))
     if script is not None:
-        text = {"manager": plain.script, "rules": plain_rules.script, "warmup": plain_warmup.script}[level]
-        tracefile.write_text(script, text(found, script.name))
+        writers = {"manager": plain, "rules": plain_rules, "scheduler": plain_scheduler, "warmup": plain_warmup}
+        tracefile.write_text(script, writers[level].script(found, script.name))
     if output is not None:
         tracefile.write_text(output, found.text())
     elif script is None:

@@ -64,8 +64,8 @@ def _case(
     return {
         "name": f"{case.method} {entry.name}",
         "why": list(entry.why),
-        "target": _model(of_method.target, models),
-        "drafter": _model(of_method.drafter, models) if of_method.drafter is not None else None,
+        "target": model_name(of_method.target, models),
+        "drafter": model_name(of_method.drafter, models) if of_method.drafter is not None else None,
         "speculation": config.speculative_arguments(case) if speculates else None,
         "scheduler": config.scheduler_arguments(case),
         "others": {_ARGUMENTS[name]: [name, given] for name, given in config.other_arguments(case).items()},
@@ -74,7 +74,7 @@ def _case(
     }
 
 
-def _model(model: dict[str, Any], models: dict[str, dict[str, Any]]) -> str:
+def model_name(model: dict[str, Any], models: dict[str, dict[str, Any]]) -> str:
     """The name of a model's configuration among those of the file."""
     for name, known in models.items():
         if known == model:

@@ -11,7 +11,7 @@ from harness.report.calls import call_text, keywords
 from harness.report.folder import TEMPLATES
 from harness.report.script import spec_text
 from harness.targets.config import BYPASSED, MODELS, speculative_arguments
-from harness.targets.engine import scheduler_arguments
+from harness.targets.engine import cache_block_size, scheduler_arguments
 from harness.targets.specs import spec_arguments
 from harness.workload_outcome import WorkloadOutcome
 from oracle.budget import Case
@@ -55,7 +55,7 @@ def script(
         expected=difference.expected,
         observed=difference.observed,
         contents=_contents(outcome),
-        block_size=_block_size(setting),
+        block_size=cache_block_size(setting),
         wrong=_last(outcome, steps),
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
         grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
@@ -72,13 +72,6 @@ def _drafter(setting: SchedulerSetting) -> list[str]:
     case = Case(method=setting.method, parallel=setting.parallel_drafting, drafts=setting.num_speculative_tokens)
     given = speculative_arguments(case, setting.draft_counts)
     return keywords({name: value for name, value in given.items() if value is not False})
-
-
-def _block_size(setting: SchedulerSetting) -> int:
-    """What the engine writes into the cache's configuration."""
-    if setting.enable_caching:
-        return min(group.block_size for group in setting.groups if group.cacheable)
-    return setting.align_size or setting.scheduler_block_size
 
 
 def _lines(trace: SchedulerTrace, outcome: WorkloadOutcome, last: int, steps: int) -> list[str]:

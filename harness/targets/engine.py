@@ -132,15 +132,20 @@ def engine_config(setting: SchedulerSetting) -> Any:
     built.parallel_config.decode_context_parallel_size = setting.dcp_size  # whose ranks are devices, refused without
     # the engine writes these after it has sized the cache
     built.cache_config.num_gpu_blocks = setting.num_blocks
-    built.cache_config.block_size = align or setting.scheduler_block_size
-    if setting.enable_caching:
-        built.cache_config.block_size = min(group.block_size for group in setting.groups if group.cacheable)
+    built.cache_config.block_size = cache_block_size(setting)
     built.cache_config.enable_mamba_shared_prefix_checkpoint = setting.enable_mamba_shared_prefix_checkpoint
     if any(isinstance(group, Mamba) for group in setting.groups):
         built.cache_config.mamba_cache_mode = "align" if align else "none"
     if bool(built.scheduler_config.async_scheduling) != (setting.in_flight_depth > 1):
         raise compat.TargetError("the release switched async scheduling off on this machine; see its platform")
     return built
+
+
+def cache_block_size(setting: SchedulerSetting) -> int:
+    """What the engine writes into the cache's configuration (tokens)."""
+    if setting.enable_caching:
+        return min(group.block_size for group in setting.groups if group.cacheable)
+    return setting.align_size or setting.scheduler_block_size
 
 
 def scheduler_arguments(setting: SchedulerSetting) -> dict[str, Any]:

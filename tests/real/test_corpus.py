@@ -8,20 +8,26 @@ import importlib.util
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from harness.campaign import corpus, plain, plain_rules, plain_warmup
-from harness.campaign.killing import mutants_by
+from harness import score
+from harness.campaign import corpus
+from harness.campaign.killing import mutants, mutants_by
 from harness.campaign.replayed import levels
+from harness.forks import in_a_fork
+from harness.targets import mutated
+from tests.commands.conftest import slot  # noqa: F401  # a fixture
 
 FOLDER = Path(__file__).parents[2] / "corpus"
 KEPT = corpus.read(FOLDER / "corpus.json")
 PLAIN = {
-    plain: "test_corpus_vllm.py",
-    plain_rules: "test_corpus_rules_vllm.py",
-    plain_warmup: "test_corpus_warmup_vllm.py",
+    "manager": "test_corpus_vllm.py",
+    "rules": "test_corpus_rules_vllm.py",
+    "scheduler": "test_corpus_scheduler_vllm.py",
+    "warmup": "test_corpus_warmup_vllm.py",
 }
 LEVELS = sorted({entry.trace.level for entry in KEPT.entries})
 
@@ -78,25 +84,26 @@ def test_it_kills_mutants(installed):
     assert (0, "") == (ended.returncode, ended.stdout), ended.stderr
 
 
-@pytest.mark.parametrize("writer", PLAIN, ids=PLAIN.values())
-def test_the_plain_file_is_what_the_corpus_says(writer):
+@pytest.mark.parametrize("level", PLAIN)
+def test_the_plain_file_is_what_the_corpus_says(slot, tmp_path, level):  # noqa: F811
     """Written anew it is the same text."""
-    path = FOLDER / PLAIN[writer]
+    path = tmp_path / PLAIN[level]
+    slot("corpus", "export", "--from", FOLDER / "corpus.json", "--of", level, "--script", path)
 
-    assert writer.script(KEPT, path.name) == path.read_text()
+    assert path.read_text() == (FOLDER / PLAIN[level]).read_text()
 
 
 def loaded(name: str):
-    """A plain file as a module."""
-    spec = importlib.util.spec_from_file_location("plain_corpus", FOLDER / name)
-    module = importlib.util.module_from_spec(spec)
+    """A plain file as a module, which vLLM imports the connector from."""
+    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), FOLDER / name)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def test_the_plain_file_agrees(installed):
     """With vLLM alone: none of this package's modules is asked."""
-    module = loaded(PLAIN[plain])
+    module = loaded(PLAIN["manager"])
 
     assert all(not name.startswith("harness") for name in vars(module))
     for trace in module.TRACES:
@@ -106,7 +113,7 @@ def test_the_plain_file_agrees(installed):
 def test_the_plain_file_sees_a_defect(installed, monkeypatch):
     """A manager that takes one block more is found."""
     monkeypatch.setenv("KV_CACHE_MANAGER", "tests.real.test_corpus:Wasteful")
-    module = loaded(PLAIN[plain])
+    module = loaded(PLAIN["manager"])
     wrong = 0
     for trace in module.TRACES:
         try:
@@ -119,7 +126,7 @@ def test_the_plain_file_sees_a_defect(installed, monkeypatch):
 
 def test_the_plain_rules_agree(installed):
     """Every configuration is built and says what the rules say."""
-    module = loaded(PLAIN[plain_rules])
+    module = loaded(PLAIN["rules"])
     for case in module.CASES:
         module.test_case(case)
     for case in module.COUNTS:
@@ -128,14 +135,14 @@ def test_the_plain_rules_agree(installed):
 
 def test_the_plain_warmups_agree(installed, monkeypatch):
     """Each runs the steps that it must."""
-    module = loaded(PLAIN[plain_warmup])
+    module = loaded(PLAIN["warmup"])
     for trace in module.TRACES:
         module.test_trace(trace, monkeypatch)
 
 
 def test_the_plain_warmups_see_a_defect(installed, monkeypatch):
     """A warmup that takes a block too many."""
-    module = loaded(PLAIN[plain_warmup])
+    module = loaded(PLAIN["warmup"])
     monkeypatch.setattr(module.warmup, "cdiv", lambda tokens, size: -(-tokens // size) + 1)
     wrong = 0
     for trace in module.TRACES:
@@ -147,11 +154,67 @@ def test_the_plain_warmups_see_a_defect(installed, monkeypatch):
     assert wrong
 
 
+def test_the_plain_workloads_agree(installed):
+    """Every step of every workload, field by field."""
+    module = loaded(PLAIN["scheduler"])
+
+    assert all(not name.startswith("harness") for name in vars(module))
+    for workload in module.WORKLOADS:
+        module.test_workload(workload)
+
+
+#: seen in the asks of the manager alone, which the file does not look at
+IN_ASKS = {"scheduler.py:1871:16 deletion: self._inflight_prefills.discard(request)"}
+
+
+def test_the_plain_workloads_see_mutants(installed):
+    """Planted in forks, each on the workloads that are there for it."""
+    module = loaded(PLAIN["scheduler"])
+    told = mutants_by([entry for entry in KEPT.entries if entry.trace.level == "scheduler"])
+    functions = mutated.Functions(tuple(score.FILES))
+
+    def shown(name, entries):
+        functions.plant(mutants()[name])
+        wanted = [entry.name for entry in entries]
+        return fails(module, [one for one in module.WORKLOADS if one["name"] in wanted])
+
+    lived = {name for name, entries in told.items() if not in_a_fork(partial(shown, name, entries), 60)[0]}
+
+    assert len(told) >= 14
+    assert IN_ASKS == {next((part for part in IN_ASKS if part in name), name) for name in lived}
+
+
+def fails(module, workloads):
+    """What is said of the first workload that differs."""
+    for workload in workloads:
+        try:
+            module.test_workload(workload)
+        except (AssertionError, pytest.fail.Exception) as error:
+            return str(error)
+        except Exception as error:  # it could not be built
+            return repr(error)
+    return ""
+
+
+def test_the_plain_workloads_run_a_fork(installed, monkeypatch):
+    """Its preempted requests go to the end of the queue: said by call and field."""
+    monkeypatch.setenv("SCHEDULER", "tests.real.fork:Hasty")
+    module = loaded(PLAIN["scheduler"])
+    said = fails(module, module.WORKLOADS)
+
+    assert module.scheduler_class(overlaps=True).__mro__[1:3] == (
+        module.AsyncScheduler,
+        module.scheduler_class(overlaps=False),
+    )
+    assert "  waiting: expected" in said
+    assert "the workload is there for: " in said
+
+
 def test_the_plain_rules_see_a_defect(installed, monkeypatch):
     """A decode that is one row too long, and a configuration that is accepted though it must not be."""
     import vllm.config
 
-    module = loaded(PLAIN[plain_rules])
+    module = loaded(PLAIN["rules"])
     monkeypatch.setattr(vllm.config.VllmConfig, "uniform_decode_query_len", 99)
     monkeypatch.setattr(vllm.config.SchedulerConfig, "verify_max_model_len", lambda self, length: self)
     asked = next(case for case in module.CASES if "query_rows" in case["facts"])
