@@ -248,25 +248,26 @@ class Predicted:
         return hit.tokens, hit.junction
 
     def _known_miss(self, query: Query, hit: Hit, event: Event) -> Hit:
-        """The hit of the release where it looks one unit short for a known reason; it is a difference, if declared."""
+        """The hit of the release where it looks short for a known reason; it is a difference, if declared."""
         names = self.names
         assert names is not None
-        if event.request != query.request or event.tokens == hit.tokens:
+        if event.request != query.request or (event.tokens, event.junction) == (hit.tokens, hit.junction):
             return hit
         for suspects in names.finder.suspects:
             found = names.finder.find(query, suspects=suspects)
-            if found.tokens == event.tokens:
+            as_long = found.tokens == hit.tokens  # then the junction alone must tell
+            if found.tokens == event.tokens and (not as_long or found.junction == event.junction):
                 found = evolve(found, junction=event.junction)  # follows from the hit
                 kinds = "+".join(sorted({group.kind for group in names.setting.groups}))
-                sign = "more" if found.tokens > hit.tokens else "less"
+                more = (found.tokens, found.junction) > (hit.tokens, hit.junction)
                 self.differences.differ(
                     Difference(
                         aspect="hits",
                         step=self.differences.index,
                         group=None,
                         kind=kinds,
-                        rule="P22",
-                        sign=sign,
+                        rule="P27" if as_long else "P22",
+                        sign="more" if more else "less",
                         expected=show_hit(hit),
                         observed=show_hit(found),
                         tags=suspects,

@@ -281,3 +281,28 @@ def test_a_longer_row_lowers_what_a_load_leaves_free() -> None:
     finding = Declared(load(), "0.33.0").explain(difference)
 
     assert ("S44", "align-count-below-zero") == (difference.rule, finding and finding.name)
+
+
+def test_a_junction_that_is_missed_alone_is_told_by_its_cause() -> None:
+    """P27: blocks of 1 and 3 tokens, the drop. Of 4 known tokens the small window has a hit of 3, the other group none:
+    junction 3. The release cuts the run of 4 to the unit before the drop: 3 - 1, cut to 0."""
+    missed = SchedulerTrace(
+        setting=SchedulerSetting(
+            groups=(SlidingWindow(block_size=1, window=9), SlidingWindow(block_size=3, window=2)),
+            num_blocks=10,
+            max_model_len=5,
+            max_num_batched_tokens=5,
+            max_num_seqs=2,
+            method="eagle",
+            num_speculative_tokens=1,
+            enable_caching=True,
+            kv_connector=True,
+            use_eagle=True,
+            num_prefill_lookahead_tokens=1,
+        ),
+        operations=(Submit(request=0, prompt=4, forks=(18,)), Submit(request=1, prompt=4)),
+    )
+    (difference,) = run_workload(missed, Scheduler, WorkloadOptions()).differences
+    finding = Declared(load(), "0.33.0").explain(difference)
+
+    assert ("P27", "window-run-aligned-before-the-drop") == (difference.rule, finding and finding.name)
