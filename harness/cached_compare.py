@@ -92,10 +92,14 @@ def cause_of_raising(error: TargetRaised, setting: Setting) -> tuple[str, ...]:
 
 
 def cause_of_copy(expected: Observation, observed: Observation, oracle: CachingAllocator) -> tuple[str, ...]:
-    """The call first copies the request's own state (P37): an error, or the request goes on in the copy (P36)."""
-    if observed.outcome.startswith("error:"):
-        return ("copy owed",)
+    """The call first copies the request's own state (P37): an error, or the request goes on in the copy (P36).
+
+    The error is known where the state has left the row: named for less than it stands after, or named a second time.
+    """
     pairs = [pair for pending in oracle.pending for pair in pending]
+    if observed.outcome.startswith("error:"):
+        why = "prefilled again" if oracle.publisher.again else "tail of a prompt"
+        return ("copy owed", why) if any(source == 0 for source, _ in pairs) else ()
     rows = zip(expected.rows, observed.rows, strict=True)
     other = [pair for ours, theirs in rows for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
     return ("own state taken for a hit",) if other and all(pair in pairs for pair in other) else ()

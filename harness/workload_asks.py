@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from attrs import evolve, fields
 
-from harness.cached_compare import show_hit
+from harness.cached_compare import cause_of_copy, show_hit
 from harness.compare import observations
 from harness.workload_outcome import Differences, Over
 from harness.workload_suspects import BEYOND, PLACE, UNSHARDED, cut_by, reserved_by
@@ -190,6 +190,7 @@ class Predicted:
         same = call == event.call  # attrs answers `!=` more slowly
         if not same:
             self._other_ask(call, event.call)
+        owed = self.names is not None and self.names.owes_a_copy(call.request)
         seen = self.allocator.extend(call)
         same = seen == event.seen
         if not same and event.seen is not None:
@@ -199,6 +200,8 @@ class Predicted:
             before = self.rows.get(call.request, self.allocator.nothing)
             difference = observations(seen, event.seen, ASPECTS, self.allocator, self.differences.index, call, before)
             if difference is not None:
+                if owed and self.names is not None:
+                    difference = evolve(difference, tags=cause_of_copy(seen, event.seen, self.names))
                 self.differences.differ(difference)
                 raise Over
         self.rows[call.request] = seen.rows

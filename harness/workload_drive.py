@@ -46,6 +46,8 @@ SUBMIT, UPDATE, ABORT, RESET, PAUSE = "submit", "update", "abort", "reset", "pau
 SCHEDULE, OUTPUT, SITUATION = "schedule", "output", "situation"
 #: methods that have the manager do something
 MOVING = frozenset({UPDATE, ABORT, RESET, SCHEDULE, OUTPUT})
+#: the scheduler was made: noted only where it could not be
+BUILD = "build"
 #: the end of a workload, not of the scheduler: told who never finishes; the answer is the situation that is left
 END = "end"
 
@@ -76,7 +78,13 @@ class Drive:
 
     def __init__(self, setting: SchedulerSetting, make: MakeScheduler, *, everything: bool = False) -> None:
         self.setting, self.everything = setting, everything
-        self.target = make(setting)
+        self.unbuilt: Exception | None = None
+        try:
+            self.target = make(setting)
+        except SlotcheckError:
+            raise
+        except Exception as error:  # the scheduler's own: whatever it raises is its answer
+            self.unbuilt = error
         self.depth, self.drafts = setting.in_flight_depth, setting.num_speculative_tokens
         self.proposes = self.depth == 1 and setting.facts.drafts > 0
         #: most tokens that steps in flight sample for who has been answered: they go on from all that was sampled
@@ -103,6 +111,9 @@ class Drive:
 
     def run(self, trace: SchedulerTrace) -> Iterator[Note]:
         """The operations of a workload, then plain steps until everything has finished."""
+        if self.unbuilt is not None:
+            yield Note(0, BUILD, (), None, [], self.unbuilt)
+            return
         for operation in self._operations(trace):
             self.index += 1
             try:

@@ -63,9 +63,9 @@ def rows(request: Request) -> list[list[int]]:
     return [list(ids) for ids in manager.get_block_ids(request_id=request.request_id)]
 
 
-def look_up(request: Request) -> tuple[Any, int]:
+def look_up(request: Request, *bound: int) -> tuple[Any, int]:
     """The hit of a request: its blocks and its length in tokens."""
-    blocks, hit, junction = manager.get_computed_blocks(request)
+    blocks, hit, junction = manager.get_computed_blocks(request, *bound)
     print(f"request {request.request_id}: hit {hit}, blocks {[list(ids) for ids in blocks.get_block_ids()]}")
     return blocks, hit
 

@@ -49,3 +49,16 @@ def test_every_ask_is_explained_by_its_terms() -> None:
     assert ["step 0, request 0", "step 1, request 0"] == [line for line in lines if line.startswith("step")]
     assert [4, 2] == [reasons[0][2][0].value for reasons in parties[0].reasons]
     assert [1, 2] == [reasons[0][2][1].value for reasons in parties[0].reasons]
+
+
+def test_a_scheduler_that_cannot_be_built_is_a_difference() -> None:
+    """What it raises is its answer; the shrinker passes such a setting over."""
+
+    def make(given: SchedulerSetting) -> SchedulerTarget:
+        raise AssertionError("two kinds of group at least")
+
+    setting = SchedulerSetting(groups=(FullAttention(block_size=4),), num_blocks=4, max_model_len=12)
+    [difference] = run_workload(SchedulerTrace(setting=setting, operations=(Step(),)), make).differences
+
+    assert ("raised", "error:AssertionError") == (difference.rule, difference.sign)
+    assert "AssertionError: two kinds of group at least" == difference.observed

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harness import suspects
+from harness.findings import load
+from harness.outcome import Options
+from harness.trace_run import run_trace
 from oracle.allocator import Allocator
+from oracle.cached_allocator import CachingAllocator
 from oracle.groups import CrossAttention, FullAttention, Mamba, SlidingWindow
-from oracle.trace import REFUSED, Call
+from oracle.trace import REFUSED, Call, Observation
 from tests.unit.examples import setting
 
 #: window 8 in blocks of 4, 4 tokens in flight: cap 4
@@ -94,3 +98,27 @@ def test_the_cause_of_a_wrong_refusal(row, free, reserved, explains):
     asked = call(4, 1, waiting=False, reserved_blocks=reserved)
 
     assert explains is (suspects.refusal(oracle, asked, (row,), free) == ("behind nulls", "mamba_align"))
+
+
+#: the state at a prompt's end is named a second time, and has left the row when its second copy is due
+NAMED_AGAIN = next(one for one in load() if one.name == "state-named-at-the-end-of-a-prompt").traces()[1]
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "tags"), [(2, ()), (3, ("copy owed", "tail of a prompt"))], ids=["first copy", "second copy"]
+)
+def test_a_copy_is_late_where_its_state_has_left_the_row(fails_at, tags):
+    """An error of a call that copies a state which is still there has no known cause."""
+
+    class Fails(CachingAllocator):
+        asked = -1
+
+        def extend(self, call, gate=True, test=True):
+            self.asked += 1
+            seen = super().extend(call, gate, test)
+            return Observation("error:AssertionError", seen.new, seen.rows, seen.free) if self.asked == fails_at else seen
+
+    [difference] = run_trace(NAMED_AGAIN, Fails, Options(release="0.29.0")).differences
+
+    assert ("A16", "error:AssertionError") == (difference.rule, difference.sign)
+    assert tags == difference.tags
