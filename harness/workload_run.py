@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
 from harness.workloads import run_in_passes
-from oracle.releases import NEWEST, choices_of, specified
+from oracle.releases import NEWEST, choices_of
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
 from oracle.workload import Planned, SchedulerTarget, SchedulerTrace
@@ -108,24 +108,18 @@ OF_ITEMS = frozenset(
         "item x speculation x overlap", "hit inside an item", "hit behind an item",
     )
 )  # fmt: skip
-#: crossings that take prefix caching
-_CACHED = frozenset(
-    {"speculation x preemption x caching", "DCP x caching", "hit", "hit of a state", "junction", "block copied"}
-)
 
 
 def minima_of(release: str | None, steps: int = 0) -> dict[str, int]:
     """The crossings that a release has (None: the newest), and how often a run of so many steps must meet each."""
     minima = MINIMA | GATE_MINIMA if steps >= GATE_STEPS else MINIMA
     chosen = release or NEWEST
-    choices, caching = choices_of(chosen), specified(chosen, "scheduler with caching")
+    choices = choices_of(chosen)
     lacking = {"drafts skipped"} if not choices.skips_drafts else set()
     if not choices.sessions:
         lacking |= {name for name in minima if name.startswith("session")}
     if chosen != NEWEST:
         lacking |= OF_ITEMS
-    if not caching:
-        lacking |= {*_CACHED, "load behind a hit"}
     return {name: least for name, least in minima.items() if name not in lacking}
 
 

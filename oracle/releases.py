@@ -14,11 +14,10 @@ from packaging.version import Version
 from oracle.release_table import RULES, Rule
 
 NEWEST = "0.33.0"
-#: releases that the oracle was compared with, by level; the manager and the scheduler level with caching on apart
+#: releases that the oracle was compared with, by level; the manager level with caching on apart
 CONFIRMED = {
     "manager": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "caching": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
-    "scheduler with caching": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "rules": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.31.0", "0.32.0", NEWEST),
     "warmup": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),
     "kernels": ("0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", NEWEST),

@@ -28,7 +28,7 @@ from oracle.laws import blocks_for_one
 from oracle.lookup import DENSE, alike
 from oracle.methods import METHODS, Method, method
 from oracle.released import method_of
-from oracle.releases import NEWEST, Choices, choices_of, specified
+from oracle.releases import NEWEST, Choices, choices_of
 from oracle.scheduler_setting import (
     FAIL,
     FCFS,
@@ -231,13 +231,9 @@ def _instead(key: tuple[str, bool], choices: Choices, both: bool) -> tuple[str, 
     return ("mtp", key[1]) if unlike or absent else key
 
 
-def _without(drawn: Drawn, choices: Choices, release: str) -> None:
-    """What a release does not have, or what is not specified for it, is not drawn."""
-    absent = {
-        "session": not choices.sessions,
-        "caching": not specified(release, "scheduler with caching"),
-        "active": not choices.active_option,
-    }
+def _without(drawn: Drawn, choices: Choices) -> None:
+    """What a release does not have is not drawn."""
+    absent = {"session": not choices.sessions, "active": not choices.active_option}
     drawn.on -= {name for name, lacks in absent.items() if lacks}
 
 
@@ -247,7 +243,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     limits: the release whose methods, kinds and options are drawn, if it is another one.
     """
     drawn, choices = Drawn(reader), choices_of(limits or release)
-    _without(drawn, choices, limits or release)
+    _without(drawn, choices)
     if {release, limits or release} != {NEWEST}:
         drawn.on.discard("items")
     which, rest = reader.byte(), reader.byte()

@@ -15,7 +15,7 @@ from oracle.errors import SettingError
 from oracle.groups import FullAttention, Mamba
 from oracle.methods import METHODS
 from oracle.released import method_of
-from oracle.releases import CONFIRMED, NEWEST, choices_of, specified
+from oracle.releases import CONFIRMED, NEWEST, choices_of
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.workload import SchedulerTrace, Step, Submit, of_release
@@ -67,7 +67,7 @@ def test_the_rules_agree_with_themselves(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_settings_have_what_a_release_has(release: str) -> None:
-    """Nothing that came later, and prefix caching where it is specified."""
+    """Nothing that came later."""
     choices = choices_of(release)
     seen: set[str] = set()
 
@@ -75,9 +75,7 @@ def test_settings_have_what_a_release_has(release: str) -> None:
         of = decode(data, release).setting
         assert of.release == release
         seen.update(
-            name
-            for name in ("max_num_active_seqs", "long_prefill_token_threshold_adaptive", "enable_caching")
-            if getattr(of, name)
+            name for name in ("max_num_active_seqs", "long_prefill_token_threshold_adaptive") if getattr(of, name)
         )
         seen.update({"hashes"} if of.num_hash_lookahead_tokens else ())
 
@@ -85,7 +83,6 @@ def test_settings_have_what_a_release_has(release: str) -> None:
     later = {
         "max_num_active_seqs": choices.active_option,
         "long_prefill_token_threshold_adaptive": choices.adaptive_threshold,
-        "enable_caching": specified(release, "scheduler with caching"),
         "hashes": choices.hash_lookahead,
     }
     assert {name for name, there in later.items() if there} == seen
@@ -104,11 +101,10 @@ def test_two_releases_are_drawn_the_same_workload(older: str, newer: str) -> Non
 
 
 def test_minima_of_a_release() -> None:
-    """No skipped drafts, sessions and items before 0.33.0, no hits where prefix caching is not specified."""
+    """No skipped drafts, sessions and items before 0.33.0."""
     assert minima_of(None) == minima_of(NEWEST) == MINIMA
     later = {name for name in MINIMA if name.startswith("session")} | OF_ITEMS | {"drafts skipped"}
     assert later == MINIMA.keys() - minima_of("0.32.0").keys()
-    assert "hit" not in minima_of("0.25.1")
 
 
 @pytest.mark.parametrize(

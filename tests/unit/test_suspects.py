@@ -116,7 +116,8 @@ def test_a_copy_is_late_where_its_state_has_left_the_row(fails_at, tags):
         def extend(self, call, gate=True, test=True):
             self.asked += 1
             seen = super().extend(call, gate, test)
-            return Observation("error:AssertionError", seen.new, seen.rows, seen.free) if self.asked == fails_at else seen
+            fails = Observation("error:AssertionError", seen.new, seen.rows, seen.free)
+            return fails if self.asked == fails_at else seen
 
     [difference] = run_trace(NAMED_AGAIN, Fails, Options(release="0.29.0")).differences
 
