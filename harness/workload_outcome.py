@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -149,9 +150,9 @@ class Differences:
     def law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
         """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
         if violation.law in ("progress", "drain"):
-            causes = {
+            causes: dict[str, Callable[[SchedulerSetting, bool], str]] = {
                 ALONE: alone_by,
-                AGAIN: stuck_again_by,
+                AGAIN: partial(stuck_again_by, held=violation.held),
                 HELD: stuck_held_by,
                 SESSIONS: sessions_by,
                 SESSION: sessions_by,

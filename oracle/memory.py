@@ -56,6 +56,8 @@ class Violation:
     text: str
     column: int = -1
     """Of a read: the column that is wrong."""
+    held: int = 0
+    """Of progress: blocks that requests hold while nobody runs."""
 
 
 @define(eq=False)

@@ -261,7 +261,9 @@ class SchedulerLaws(BlockLaws):
             holders = sum([known.session and known.held > 0 for known in self.live.values()])
             if self.refused and holders:
                 what = SESSIONS if holders > 1 else SESSION
-            self.broken("progress", what, f"nothing is in flight, nobody is scheduled: requests {waits} wait")
+            text = f"nothing is in flight, nobody is scheduled: requests {waits} wait"
+            blocks = sum([known.held for known in self.live.values()])
+            self.report(Violation(self.index, -1, "progress", what, text, held=blocks))
 
     # --------------------------------------------------------------------------------------------- outputs
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
-from harness.workload_suspects import stuck_by
+from harness.workload_suspects import stuck_again_by, stuck_by
 from oracle.groups import FullAttention, Mamba
 from oracle.scheduler_setting import SchedulerSetting
 
@@ -39,3 +40,12 @@ def test_a_block_beyond_a_chunk_is_told_by_itself():
     states = Mamba(block_size=2, mode="align", speculative_blocks=1)
 
     assert "block beyond a chunk" == stuck_by(narrow("0.26.0", states))
+
+
+@pytest.mark.parametrize(("held", "trap"), [(0, ""), (1, "retry reserves for itself")])
+def test_a_retry_reserves_for_itself_beside_what_others_hold(held, trap):
+    """S44: 8 tokens are 4 blocks; the retry needs them twice, and 8 are free unless somebody holds one."""
+    load = evolve(
+        narrow("0.33.0"), num_blocks=9, method="none", num_speculative_tokens=0, max_num_scheduled_tokens=None
+    )
+    assert trap == stuck_again_by(load, held=held)
