@@ -62,8 +62,9 @@ class Machine:
 
 @define(eq=False)
 class _Known:
-    """A machine as the driver knows it."""
+    """An actor as the driver knows it, and the machine that it is on."""
 
+    name: str
     actor: Any
     slots: int
     given: int = 0
@@ -78,7 +79,7 @@ class RayCluster:
     target: str | None
     module: str
     known: dict[str, _Known] = field(factory=dict)
-    open: dict[Any, tuple[object, str]] = field(factory=dict)
+    open: dict[Any, tuple[object, _Known]] = field(factory=dict)
     looked: float = float("-inf")
     dashboard: str = ""
 
@@ -90,8 +91,8 @@ class RayCluster:
         return len(self.known)
 
     def give(self, token: object, release: str | None, request: Request) -> None:
-        name, one = max(self.known.items(), key=lambda pair: pair[1].slots - pair[1].given)
-        self.open[one.actor.answer.remote(release, request)] = (token, name)
+        one = max(self.known.values(), key=lambda one: one.slots - one.given)
+        self.open[one.actor.answer.remote(release, request)] = (token, one)
         one.given += 1
 
     def wait(self, seconds: float) -> list[tuple[Any, Answer | None]]:
@@ -103,14 +104,12 @@ class RayCluster:
             ready, _ = self.ray.wait(list(self.open), num_returns=1, timeout=seconds)
         answers = []
         for reference in ready:
-            token, name = self.open.pop(reference)
-            answers.append((token, self._answer(reference, name)))
+            token, one = self.open.pop(reference)
+            answers.append((token, self._answer(reference, one)))
         return answers
 
-    def _answer(self, reference: Any, name: str) -> Answer | None:  # noqa: ANN401  # Ray's
-        one = self.known.get(name)
-        if one is not None:
-            one.given -= 1
+    def _answer(self, reference: Any, one: _Known) -> Answer | None:  # noqa: ANN401  # Ray's
+        one.given -= 1
         try:
             said: Answer = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:  # the host died, not the machine
@@ -118,7 +117,8 @@ class RayCluster:
                 return None
             raise
         except self.ray.exceptions.RayError:
-            self.known.pop(name, None)
+            if self.known.get(one.name) is one:  # and not the actor that has taken its place meanwhile
+                del self.known[one.name]
             return None
         return said
 
@@ -140,7 +140,7 @@ class RayCluster:
                 max_concurrency=slots + 1,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(name, soft=False),
             )
-            self.known[name] = _Known(actor.remote(self.target, self.module), slots)
+            self.known[name] = _Known(name, actor.remote(self.target, self.module), slots)
         self.looked = time.monotonic()
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ class Redis:
         self.port = free_port()
         self.address = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
+        self.starter: threading.Timer | None = None
 
     @staticmethod
     def missing() -> str:
@@ -52,8 +54,17 @@ class Redis:
                 return
         raise TimeoutError(f"redis-server does not come up on port {self.port}")
 
+    def away(self, seconds: float) -> None:
+        """Killed now, started again after so long; whoever asks meanwhile gets no answer."""
+        self.kill()
+        self.starter = threading.Timer(seconds, self.start)
+        self.starter.start()
+
     def kill(self) -> None:
         """As kill -9 does."""
+        if self.starter is not None:
+            self.starter.join()
+            self.starter = None
         if self.process is not None:
             self.process.kill()
             self.process.wait()

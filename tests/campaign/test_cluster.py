@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from harness.campaign.cluster import RayCluster, _Known
+from harness.campaign.messages import Canary
 from harness.campaign.plan import Plan
 from harness.campaign.storage import FINDING, SHARD, open_store
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 CAMPAIGN = """
@@ -53,6 +55,56 @@ def kept(address: str) -> dict[str, str]:
     return {f"{kind} {name}": store.get(kind, name) for kind in (SHARD, FINDING) for name in store.names(kind)}
 
 
+class Fake:
+    """Ray, as far as answers go: what each reference gives."""
+
+    class exceptions:  # Ray's
+        RayError = OSError
+        RayTaskError = KeyError
+
+    def __init__(self, gives: dict) -> None:
+        self.gives = gives
+
+    def wait(self, references, **more):
+        ready = [one for one in references if one in self.gives]
+        return ready, []
+
+    def get(self, reference):
+        if isinstance(self.gives[reference], Exception):
+            raise self.gives[reference]
+        return self.gives[reference]
+
+
+class Actor:
+    """Its requests are numbered."""
+
+    def __init__(self, name: str) -> None:
+        self.answer = self
+        self.references = (f"{name}{number}" for number in count())
+
+    def remote(self, release, request):
+        return next(self.references)
+
+
+def test_what_a_lost_actor_had_does_not_lose_the_next_one():
+    """Its requests are told one by one; the actor that has taken its place keeps its own."""
+    gives: dict[str, object] = {"old0": OSError()}
+    cluster = RayCluster(Fake(gives), None, None, "", looked=float("inf"))
+    cluster.known["node"] = _Known("node", Actor("old"), 2)
+    for token in ("first", "second"):
+        cluster.give(token, None, Canary(level="manager"))
+    lost = cluster.wait(0)
+    after = cluster.machines()
+    cluster.known["node"] = _Known("node", Actor("new"), 2)
+    cluster.give("third", None, Canary(level="manager"))
+    gives |= {"old1": OSError(), "new0": "said"}
+
+    assert ([("first", None)], 0) == (lost, after)
+    assert [("second", None), ("third", "said")] == cluster.wait(0)
+    assert (1, 2) == (cluster.machines(), cluster.free())
+
+
+@pytest.mark.slow
 def test_a_machine_is_lost_in_the_middle(tmp_path):
     """Its shards are run again by the other one; the results are those of one process here."""
     pytest.importorskip("ray", reason="Ray is not installed (pip install 'slotcheck[campaign]')")

@@ -163,19 +163,9 @@ def test_redis_is_restarted_in_the_middle(tmp_path):
     try:
         store = open_store(server.address)
         store.put(SHARD, "a", "before")
-        server.kill()
-        starter = FORK.Process(target=_start_later, args=(server,))
-        starter.start()
+        server.away(0.5)
         store.put(SHARD, "b", "meanwhile")
 
         assert ["a", "b"] == store.names(SHARD)
     finally:
-        starter.join()
-        subprocess.run(["redis-cli", "-p", str(server.port), "shutdown", "nosave"], check=False, capture_output=True)
-
-
-def _start_later(server) -> None:
-    import time
-
-    time.sleep(0.5)
-    server.start()
+        server.kill()

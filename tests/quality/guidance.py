@@ -27,25 +27,24 @@ from harness.mutants import mutants_of
 from harness.targets import mutated
 from strategies import traces
 
-ROOT = Path(__file__).parents[2]
 #: examples of a round of `target()`
 ROUND = 60
-#: of the score's mutants those that caching traces kill only after 700 steps or more, and one that survives
-HARD = (
-    "v1/core/block_pool.py:366:8",
-    "v1/core/block_pool.py:331:46",
-    "v1/core/single_type_kv_cache_manager.py:1592:45",
-    "v1/core/single_type_kv_cache_manager.py:1593:27",
-    "v1/core/block_pool.py:552:46",
-    "v1/core/block_pool.py:391:15",
-    "v1/core/kv_cache_coordinator.py:118:40",
-    "v1/core/kv_cache_coordinator.py:639:8",
-    "v1/core/kv_cache_coordinator.py:879:24",
-    "v1/core/kv_cache_utils.py:742:30",
-    "v1/core/kv_cache_manager.py:192:61",
-    "v1/core/kv_cache_coordinator.py:882:34",
-    "v1/core/kv_cache_manager.py:529:53",
-)
+#: of a score's sample those that caching traces killed only after 700 steps or more, and one that survived
+HARD = """
+v1/core/block_pool.py:366:8 return: return generate_block_hash_extra_keys(request, start, end, start_mm_idx) -> return None
+v1/core/block_pool.py:331:46 negation: not block_mask[i - num_cached_blocks] -> block_mask[i - num_cached_blocks]
+v1/core/single_type_kv_cache_manager.py:1592:45 constant: 1 -> 2
+v1/core/single_type_kv_cache_manager.py:1593:27 operand: first_boundary - start_block -> first_boundary
+v1/core/block_pool.py:552:46 operand: num_hash_blocks * self.hash_block_size -> num_hash_blocks
+v1/core/block_pool.py:391:15 argument: BlockStored(..., lookahead_token_ids=lookahead_token_ids) -> BlockStored(...)
+v1/core/kv_cache_coordinator.py:118:40 minmax: max(0, num_prefill_lookahead - 1) -> min(0, num_prefill_lookahead - 1)
+v1/core/kv_cache_coordinator.py:639:8 argument: super().__init__(..., num_hash_lookahead_tokens=num_hash_lookahead_tokens) -> super().__init__(...)
+v1/core/kv_cache_coordinator.py:879:24 operand: self.enable_partial_hash_hits and manager_cls.supports_fine_grained_hash_lookup -> manager_cls.supports_fine_grained_hash_lookup
+v1/core/kv_cache_utils.py:742:30 branch: dcp_world_size if spec.dcp_sharded else 1 -> dcp_world_size
+v1/core/kv_cache_manager.py:192:61 constant: 0 -> 1
+v1/core/kv_cache_coordinator.py:882:34 operand: min( curr_hit_length + eagle_margin, len(block_hashes) * self.hash_block_size, ) -> curr_hit_length + eagle_margin
+v1/core/kv_cache_manager.py:529:53 operand: request.num_tokens - 1 -> request.num_tokens
+""".strip().splitlines()  # noqa: E501  # names as they are
 
 
 class Ended(BaseException):  # not an Exception: engines keep those
@@ -158,18 +157,16 @@ def main() -> None:
     levels = Levels()
     _ = levels["manager"]
     files = tuple(score.FILES)
-    known = [one for file in files for one in mutants_of(mutated.source_of(file), file)]
+    known = {one.name: one for file in files for one in mutants_of(mutated.source_of(file), file)}
     functions = mutated.Functions(files)
     gc.collect()
     gc.freeze()
-    table = score_names(ROOT / "docs" / "score.md")
     figures = []
-    for place in HARD[: given_.mutants]:
-        mutant = next(one for one in known if one.name.startswith(place + " ") and one.name in table)
+    for name in HARD[: given_.mutants]:
         for way in given_.ways.split(","):
             for number in range(given_.seeds):
-                said = hunted(levels, functions, mutant, way, number, given_.seconds)
-                figures.append({"mutant": mutant.name, "way": way, "seed": number, **said})
+                said = hunted(levels, functions, known[name], way, number, given_.seconds)
+                figures.append({"mutant": name, "way": way, "seed": number, **said})
                 print(json.dumps(figures[-1]), flush=True)
     for way in given_.ways.split(","):
         mine = [one for one in figures if one["way"] == way]
@@ -180,11 +177,6 @@ def main() -> None:
         )
     if given_.json:
         given_.json.write_text(json.dumps(figures, indent=1) + "\n")
-
-
-def score_names(page: Path) -> str:
-    """The page on which the score's mutants are named."""
-    return page.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
