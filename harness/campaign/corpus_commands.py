@@ -113,14 +113,15 @@ def export(store: str, source: Path | None, output: Path | None, script: Path | 
 
 @corpus_group.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--target", metavar="MODULE:CLASS", help="In place of the manager's class; its level alone is run.")
+@click.option("--target", metavar="MODULE:CLASS", help="In place of the class of --level; that level alone is run.")
+@click.option("--level", type=click.Choice(["manager", "scheduler"]), default="manager", help="Of --target.")
 @release_option
-def check(file: Path, target: str | None) -> None:
+def check(file: Path, target: str | None, level: str) -> None:
     """Replay a corpus file on the installed release, or on a target; 1 where an entry differs."""
     from harness.campaign.replayed import judged
 
     found = corpus.read(file)
-    entries = [one for one in found.entries if target is None or one.trace.level == "manager"]
+    entries = [one for one in found.entries if target is None or one.trace.level == level]
     bad = 0
     for entry in entries:
         said = judged(entry.trace, target)

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness import passes, tracefile
-from harness.campaign import corpus, plain
+from harness.campaign import corpus, plain, plain_scheduler
 from harness.campaign.corpus import Corpus, Entry
 from harness.outcome import Options
 from oracle.budget import Case, RuleTrace
+from oracle.groups import FullAttention
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import SchedulerTrace, Submit
 from strategies import traces
 from tests.commands.conftest import slot  # noqa: F401  # a fixture
 
@@ -126,3 +129,19 @@ def test_the_script_says_what_a_prompt_is():
 
     assert names.index("content") < names.index("lookup") < names.index("extend")
     assert 3 == len(hit[2])
+
+
+def test_a_workload_is_calls_and_answers():
+    """What is told is resolved; of an answer what is not empty."""
+    limits = {"num_blocks": 4, "max_model_len": 8, "max_num_batched_tokens": 8, "max_num_seqs": 1}
+    setting = SchedulerSetting(groups=(FullAttention(block_size=4),), **limits)
+    trace = SchedulerTrace(setting=setting, operations=(Submit(request=0, prompt=5, max_tokens=2),))
+    written = plain_scheduler.record(Entry(trace=trace, why=()), trace, {})
+
+    assert [
+        ["submit", {"request": 0, "tokens": 5, "max_tokens": 2}, {"waiting": [0], "free": 3}],
+        ["schedule", {}, {"tokens": [[0, 5]], "new": [[0, 0, 5, [[1, 2]]]], "running": [0], "free": 1}],
+        ["output", {"sampled": {0: [2]}}, {"delivered": [[0, [2], ""]], "running": [0], "free": 1}],
+        ["schedule", {}, {"tokens": [[0, 1]], "cached": [[0, 5, 1, None]], "running": [0], "free": 1}],
+        ["output", {"sampled": {0: [3]}}, {"delivered": [[0, [3], "length"]], "free": 3}],
+    ] == written["calls"]

@@ -84,6 +84,17 @@ def test_it_kills_mutants(installed):
     assert (0, "") == (ended.returncode, ended.stdout), ended.stderr
 
 
+def test_a_fork_is_checked(installed, slot):  # noqa: F811
+    """By the oracle, on the entries of its level alone."""
+    words = ("--level", "scheduler", "--target", "tests.real.fork:Hasty")
+    result = slot("corpus", "check", FOLDER / "corpus.json", *words)
+    said = result.out.splitlines()
+
+    assert (1, "") == (result.status, result.err)
+    assert all("(scheduler): " in line for line in said[:-1])
+    assert f"{len([one for one in KEPT.entries if one.trace.level == 'scheduler']) - len(said[:-1])} of" in said[-1]
+
+
 @pytest.mark.parametrize("level", PLAIN)
 def test_the_plain_file_is_what_the_corpus_says(slot, tmp_path, level):  # noqa: F811
     """Written anew it is the same text."""
