@@ -10,6 +10,7 @@ from attrs import evolve
 
 from harness.compare import show_row
 from harness.outcome import TargetRaised
+from harness.targets.event_keys import LOOKAHEAD, odd_of
 from oracle.cached_allocator import CachingAllocator
 from oracle.groups import Mamba, SlidingWindow
 from oracle.lookup import UNSHARDED
@@ -166,7 +167,8 @@ def drained(
         ours, theirs = in_order(expected.events), in_order(observed.events)
         for first, second in zip([*ours, None], [*theirs, None], strict=False):
             if first != second:
-                return evolve(_pool("events", step, "P46", first, second), tags=_missed(expected, observed, setting))
+                tags = _missed(expected, observed, setting) or _discarded(expected, first, second)
+                return evolve(_pool("events", step, "P46", first, second), tags=tags)
     return None
 
 
@@ -181,6 +183,16 @@ def _missed(expected: Drained, observed: Drained, setting: Setting) -> tuple[str
         *(("sharded",) if setting.dcp_size > 1 else ()),
         *(("connector",) if setting.divergent_hits else ()),
     )
+
+
+def _discarded(expected: Drained, ours: Event | None, theirs: Event | None) -> tuple[str, ...]:
+    """Whether an event is right but for the lookahead of a name that holds a token which a session has discarded."""
+    if ours is None or theirs is None or theirs[:-1] != ours:
+        return ()
+    odd, nodes = odd_of(theirs), ours[2]
+    assert isinstance(nodes, tuple)
+    known = odd and odd[0].startswith(LOOKAHEAD) and not expected.outdated.isdisjoint(nodes)
+    return ("discarded lookahead",) if known else ()
 
 
 def named(expected: Audit, observed: Audit, aspects: Collection[str], step: int) -> Difference | None:

@@ -304,8 +304,10 @@ class CachingAllocator(Allocator):
             self.pool.give([block for pair in copies for block in pair])
         self.step_starts()
         reported, self.publisher.reported = tuple(self.publisher.reported), []
+        outdated, self.publisher.outdated = frozenset(self.publisher.outdated), set()
         reused, self.pool.reused = tuple(self.pool.reused), []
-        return Drained(DONE, (drained,), self.nothing, self.pool.free, copies, self.pool.drain(), reused, reported)
+        free, events = self.pool.free, self.pool.drain()
+        return Drained(DONE, (drained,), self.nothing, free, copies, events, reused, reported, outdated)
 
     def return_copies(self) -> Observation:
         """P36, S49: source and new block, pair by pair, in one batch."""

@@ -65,6 +65,8 @@ class Publisher:
         )
         #: reports of hits since the step began
         self.reported: list[Event] = []
+        #: nodes told since the step began whose lookahead holds a token that a session has discarded since
+        self.outdated: set[int] = set()
         #: names that a Mamba group gave or moved since the step began: their states do not exist yet (P39)
         self.fresh: set[Name] = set()
 
@@ -143,6 +145,12 @@ class Publisher:
         """P46: one event, with the tokens first .. last-1."""
         tokens = tuple(names.content.tokens[first:last])
         self.pool.events.append(("stored", index, nodes, parent, size, tokens))
+        self._made_before(names.content, nodes)
+
+    def _made_before(self, content: Content, nodes: Row) -> None:
+        """Note the nodes that are no prefixes of the content any more."""
+        if content.named is not content.path:
+            self.outdated.update(set(nodes).difference(content.path))
 
     def report(self, query: Query, hit: Hit) -> int:
         """P46: `kv_cache_report_mode` full tells the names of a hit's columns as if they were new; events made."""
@@ -157,6 +165,7 @@ class Publisher:
                 tokens = tuple(query.content.tokens[: min(len(row) * size, query.tokens)])
                 self.reported.append(("stored", index, nodes, 0, size, tokens))
                 self.pool.events.append(self.reported[-1])
+                self._made_before(query.content, nodes)
         return len(self.reported) - before
 
     def _state(self, index: int, group: Mamba, names: Names, row: list[int], done: Progress, limit: int) -> None:

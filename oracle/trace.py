@@ -288,12 +288,14 @@ class Drained(Observation):
 
     reused: blocks that were handed out or cleared while somebody still read them (P15).
     reported: the oracle says which of the events are reports of hits; no part of the answer.
+    outdated: likewise, nodes in events whose lookahead holds a token that a session has discarded since.
     """
 
     copies: tuple[tuple[int, int], ...] = ()
     events: tuple[Event, ...] = ()
     reused: Row = ()
     reported: tuple[Event, ...] = field(default=(), eq=False)
+    outdated: frozenset[int] = field(default=frozenset(), eq=False)
 
 
 @frozen

@@ -6,6 +6,7 @@ is the answer to that call: a hit, a row, an error, the events of a step.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,15 +14,16 @@ from harness.outcome import Options, Outcome
 from harness.passes import Asked, CachingRecorder
 from harness.report.calls import call_text, keywords, slots_arguments
 from harness.report.script import spec_text
+from harness.targets.event_keys import LOOKAHEAD, Odd, odd_of
 from harness.targets.specs import spec_arguments
 from harness.trace_run import new_replay
 from oracle.content import Content, item_length
 from oracle.setting import Setting
-from oracle.trace import Call, Difference, Drained, Hit, Observation, Query, Trace
+from oracle.trace import Call, Difference, Drained, Event, Hit, Observation, Query, Trace
 
 
-def asked_of(trace: Trace, last: int) -> list[Asked]:
-    """The calls of a trace up to operation `last`, with the oracle's answers."""
+def asked_of(trace: Trace, last: int, to_the_end: bool = False) -> list[Asked]:
+    """The calls of a trace up to operation `last`, with the oracle's answers. `to_the_end`: it all settles."""
     oracle = CachingRecorder(trace.setting)
     replay = new_replay(trace.setting, None, Options(aspects=frozenset()), oracle=oracle)
     for operation in trace.operations:
@@ -29,6 +31,8 @@ def asked_of(trace: Trace, last: int) -> list[Asked]:
             break
         oracle.step = replay.steps
         replay.step(operation)
+    if to_the_end and not replay.over:
+        replay.finish()
     return [asked for asked in oracle.asked if asked[0] <= last and asked[1] != "audit"]
 
 
@@ -90,6 +94,8 @@ class Script:
         #: the call that is judged: the last lookup for a hit, the last call for slots else
         wanted = {"hits": "lookup", "events": "new_step", "copies": "new_step"}.get(difference.aspect, "extend")
         at = [index for index, one in enumerate(asked) if one[1] == wanted and one[0] <= difference.step]
+        if difference.aspect == "events":  # the boundary that tells what was expected
+            at = [index for index in at if difference.expected in map(str, asked[index][3].events)] or at
         self.last = at[-1] if at else len(asked) - 1
 
     def lines(self) -> Iterator[str]:
@@ -240,11 +246,35 @@ class Script:
             stored = [(one[1], len(one[2]), one[4], len(one[5])) for one in told if one[0] == "stored"]
             yield "next_step()"
             yield "stored = [event for event in manager.take_events() if hasattr(event, 'token_ids')]"
-            yield "got = [(one.group_idx, len(one.block_hashes), one.block_size, len(one.token_ids)) for one in stored]"
-            yield f"there = got != {stored}"
+            yield from self._odd(told) or (
+                "got = [(one.group_idx, len(one.block_hashes), one.block_size, len(one.token_ids)) for one in stored]",
+                f"there = got != {stored}",
+            )
         else:
             yield "got = next_step()"
             yield f"there = got != {list(answer.copies)}"
+
+    def _odd(self, told: list[Event]) -> tuple[str, ...]:
+        """The judgement of one field of an event; () when the events differ in more than that."""
+        odd = odd_of_text(self.difference)
+        at = [
+            index
+            for index, one in enumerate(one for one in told if one[0] == "stored")
+            if str(one) == self.difference.expected
+        ]
+        if not odd or not at:
+            return ()
+        field, _, expected = odd
+        value = list(expected) if field.startswith(LOOKAHEAD) and isinstance(expected, tuple) else expected
+        return f"got = stored[{at[-1]}].{field}", f"there = got != {value!r}"
+
+
+def odd_of_text(difference: Difference) -> Odd:
+    """The field of an event that a difference is about, if it is about one."""
+    if difference.aspect != "events" or difference.observed == "None":
+        return ()
+    odd = odd_of(literal_eval(difference.observed))
+    return () if odd and "entries" in str(odd[2]) else odd
 
 
 def manager_text(setting: Setting) -> str:
@@ -272,6 +302,9 @@ def must_text(difference: Difference) -> str:
     """What must be, as a Python string."""
     if difference.rule == "P47":
         return repr(f"expected: {_MUST[difference.sign]}")
+    odd = odd_of_text(difference)
+    if odd:
+        return repr(f"expected: {odd[0]} of an event is {odd[2]!r}")
     if difference.aspect == "events":
         return repr(f"expected: (group, names, block size, tokens) of each event stored, such as {difference.expected}")
     if difference.aspect == "law":
@@ -284,7 +317,7 @@ def cached_context(outcome: Outcome, difference: Difference) -> dict[str, Any]:
     setting = outcome.trace.setting
     classes = {spec_arguments(group)[0] for group in setting.groups} | {"KVCacheConfig", "KVCacheGroupSpec"}
     ahead = setting.num_hash_lookahead_tokens
-    script = Script(asked_of(outcome.trace, max(difference.step, 0)), difference)
+    script = Script(asked_of(outcome.trace, max(difference.step, 0), difference.aspect == "events"), difference)
     calls = "\n".join(script.lines()).strip("\n")
     while "\n\n\n" in calls:
         calls = calls.replace("\n\n\n", "\n\n")

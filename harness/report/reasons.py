@@ -312,6 +312,10 @@ CAUSES = {
         "the cell was computed from a token that the session discarded",
         ("scheduler:Scheduler._update_request_as_session", _NAME),
     ),
+    "discarded lookahead": Cause(
+        "the event reads the tokens behind the block from the session of today; the name was made with a discarded one",
+        ("pool:BlockPool._lookahead_token_ids", "scheduler:Scheduler._update_request_as_session"),
+    ),
     "checkpoint beyond the tokens": Cause(
         "drafts of the answer that has ended follow the session's next piece, and a checkpoint lies among them",
         ("scheduler:Scheduler.update_draft_token_ids", "pool:BlockPool._get_partial_block_hash"),

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.targets import compat
-from harness.targets.event_keys import odd_keys
+from harness.targets.event_keys import ANY, LABELS, LOOKAHEAD, Odd, group_labels, odd_keys, odd_labels, request_labels
 from harness.targets.manager import BLOCK_ID, Manager, StubRequest
 from harness.targets.visits import lacking, visits_of
 from oracle.content import Content, item_length
@@ -24,10 +24,10 @@ class CachedRequest(StubRequest):
     """What the manager and the hasher read of a request with caching on."""
 
     kv_cache_report_mode = "incremental"
-    session_id = None
 
     def __init__(self, request_id: str, content: Content) -> None:
         super().__init__(request_id)
+        self.session_id = f"session {request_id}"
         self.content = content
         self.all_token_ids = content.tokens
         self.prompt_embeds = compat.embeddings(content.embeds, content.values) if content.embeds else None
@@ -65,6 +65,9 @@ class CachingManager(Manager):
         self.pins: deque[Row] = deque()
         self.reused: list[int] = []
         self.retained: deque[list[Any]] = deque()
+        self.group_labels = [group_labels(group) for group in setting.groups]
+        #: of each event since the last step, what it says of the request that made it
+        self.tellers: list[dict[str, object]] = []
 
     # -------------------------------------------------------------------------------------- requests
 
@@ -104,6 +107,8 @@ class CachingManager(Manager):
         self._know(stub, query.tokens)
         look = self.manager.get_computed_blocks_for_connector if query.apart else self.manager.get_computed_blocks
         found = look(stub, **self._bound(query))
+        if self.tells:
+            self._told(stub)
         if not nobody:
             self.found[query.request] = found[0]
         return found
@@ -146,7 +151,7 @@ class CachingManager(Manager):
         self._know(stub, call.tokens)
         stub.status = self.preempted if call.preempted else self.waiting if call.waiting else self.running
         more = {"skip_zeroing_group_ids": call.skip_zeroing} if self.zeroing and call.skip_zeroing else {}
-        return self.manager.allocate_slots(
+        granted = self.manager.allocate_slots(
             stub,
             call.new,
             num_new_computed_tokens=call.local,
@@ -159,6 +164,9 @@ class CachingManager(Manager):
             has_scheduled_reqs=call.has_scheduled_reqs,
             **more,
         )
+        if self.tells:
+            self._told(stub)
+        return granted
 
     def name(self, call: Call, tokens: int) -> None:
         """The bare publication."""
@@ -170,6 +178,8 @@ class CachingManager(Manager):
         stub.shared_prefix_boundary = call.junction
         self._know(stub, call.tokens)
         self.manager.cache_blocks(stub, tokens)
+        if self.tells:
+            self._told(stub)
 
     def publish(self, call: Call, tokens: int) -> Observation:
         self.name(call, tokens)
@@ -206,7 +216,7 @@ class CachingManager(Manager):
             self.retained.append(retained)
         self.manager.new_step_starts()
         pairs = tuple([(copy.src_block_id, copy.dst_block_id) for copy in copies])
-        events = tuple([self._event(event) for event in self.manager.take_events()])
+        events = self._events()
         reused, self.reused = tuple(self.reused), []
         return Drained(DONE, (zeroed,), self.nothing, self._free(), pairs, events, reused)
 
@@ -215,7 +225,27 @@ class CachingManager(Manager):
             self.pool.free_blocks(self.retained.popleft())
         return Observation(DONE, self.nothing, self.nothing, self._free())
 
-    def _event(self, event: Any) -> Event:
+    def _told(self, stub: CachedRequest) -> None:
+        """The events since the last call are this request's; those of removed names may be older, and are nobody's."""
+        new = len(self.pool.kv_event_queue) - len(self.tellers)
+        if new > 0:
+            self.tellers += [request_labels(stub.content, stub.session_id)] * new
+
+    def _events(self) -> tuple[Event, ...]:
+        events, tellers, self.tellers = self.manager.take_events(), self.tellers, []
+        tellers += [{}] * (len(events) - len(tellers))
+        return tuple([self._event(event, teller) for event, teller in zip(events, tellers, strict=True)])
+
+    def _event(self, event: Any, teller: dict[str, object]) -> Event:
+        told = self._named_event(event)
+        if told[0] == "stored":
+            known = 0 <= event.group_idx < len(self.group_labels)
+            odd = odd_labels(event, {**self.group_labels[event.group_idx], **teller}) if known else ()
+        else:
+            odd = odd_labels(event, ANY if told[0] == "removed" else {})
+        return (LABELS, odd, *told) if odd else told
+
+    def _named_event(self, event: Any) -> Event:
         kind = type(event).__name__
         if kind == "BlockStored":
             parent = event.parent_block_hash
@@ -233,13 +263,14 @@ class CachingManager(Manager):
             return ("removed", event.group_idx, *[self.nodes.get(name, -1) for name in event.block_hashes])
         return ("cleared",) if kind == "AllBlocksCleared" else (kind,)
 
-    def _odd_lists(self, event: Any) -> str:
-        """Lists of an event with an entry a name (P46) of another length, or wrong keys; "" where all is well."""
+    def _odd_lists(self, event: Any) -> Odd:
+        """Lists of an event with an entry a name (P46) of another length, or wrong entries."""
         names = len(event.block_hashes)
         keys = len(event.extra_keys) if event.extra_keys else names
         tokens = len(event.lookahead_token_ids or ()) if self.ahead else names
-        if not keys == tokens == names:
-            return f"{names} names, extra keys of {keys}, lookahead tokens of {tokens}"
+        for field, entries in (("extra_keys", keys), (LOOKAHEAD, tokens)):
+            if entries != names:
+                return field, f"{entries} entries", f"{names} entries"
         return odd_keys(event, self.holders, self.ahead)
 
     def _name(self, key: Any) -> Name:

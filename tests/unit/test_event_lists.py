@@ -12,12 +12,12 @@ from harness.targets.cached import CachingManager
 @pytest.mark.parametrize(
     ("ahead", "keys", "tokens", "odd"),
     [
-        (0, None, None, ""),
-        (0, [None, ("a",)], None, ""),
-        (1, None, [[7], [8]], ""),
-        (0, [("a",)], None, "2 names, extra keys of 1, lookahead tokens of 2"),
-        (1, None, None, "2 names, extra keys of 2, lookahead tokens of 0"),
-        (1, None, [[7]], "2 names, extra keys of 2, lookahead tokens of 1"),
+        (0, None, None, ()),
+        (0, [None, ("a",)], None, ()),
+        (1, None, [[7], [8]], ()),
+        (0, [("a",)], None, ("extra_keys", "1 entries", "2 entries")),
+        (1, None, None, ("lookahead_token_ids", "0 entries", "2 entries")),
+        (1, None, [[7]], ("lookahead_token_ids", "1 entries", "2 entries")),
     ],
 )
 def test_lists_of_another_length_are_told(ahead, keys, tokens, odd):
