@@ -75,6 +75,8 @@ CACHING_MINIMA: dict[str, int] = {
     "hit x mamba": 20,
     "hit x speculation": 20,
     "hit x drop": 20,
+    "hit x drop x hybrid": 10,
+    "hit x drop, looked up for a connector": 3,
     "hit x hash lookahead": 10,
     "hit x retention": 20,
     "hit x dcp": 5,
@@ -269,6 +271,8 @@ class Reach:
             counts["hit x hybrid"] += 1
         if setting.drop_groups:
             counts["hit x drop"] += 1
+            counts["hit x drop x hybrid"] += len(setting.groups) > 1
+            counts["hit x drop, looked up for a connector"] += query.apart
         if setting.num_hash_lookahead_tokens:
             counts["hit x hash lookahead"] += 1
         if setting.prefix_cache_retention_interval is not None:
@@ -329,6 +333,7 @@ def minima(release: str | None, make_target: object = None, caching_steps: int =
     absent |= dict.fromkeys(("pinned", "reused while read"), not choices.pins) | {
         "hit x ring": not choices.rings,
         "hit diverged": not choices.apart,
+        "hit x drop, looked up for a connector": not choices.apart,
     }
     least = caching_steps // STEPS_A_CROSSING
     caching = CACHING_MINIMA | {name: max(least, CACHING_MINIMA[name]) for name in CROSSINGS}

@@ -9,7 +9,7 @@ from oracle.content import Item, item_length
 from oracle.groups import Mamba
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call
-from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered, Event, Planned
+from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered, Event, Planned, Transfers
 
 
 def count_step(
@@ -133,8 +133,8 @@ def count_output(
     reach["chunk"] += len(planned.tokens) - len(returned)
 
 
-def count_transfers(reach: Counter[str], events: list[Event]) -> None:
-    """Count what a connector did in one step."""
+def count_transfers(reach: Counter[str], events: list[Event], failed: set[int]) -> None:
+    """Count what a connector did in one step. failed: requests whose last load did."""
     calls: dict[int, Call] = {}
     for event in events:
         what = event.what
@@ -145,6 +145,7 @@ def count_transfers(reach: Counter[str], events: list[Event]) -> None:
             reach["async load" if call.new == 0 else "sync load"] += 1
             reach["load behind a hit"] += call.local > 0
             reach["load after a preemption"] += call.preempted
+            reach["failed load tried again"] += event.request in failed
             reach["load beside reserved blocks"] += call.reserved_blocks > 0
         elif what == MATCH:
             reach["match not known yet"] += event.tokens < 0
@@ -154,8 +155,15 @@ def count_transfers(reach: Counter[str], events: list[Event]) -> None:
             reach["blocks kept back for a step"] += 1
 
 
-def count_failure(reach: Counter[str], failed: tuple[int, int] | None) -> None:
-    """Count a load that failed."""
-    if failed is not None:
+def count_loaded(reach: Counter[str], transfers: Transfers, failed: set[int], zeroed: bool) -> None:
+    """Count loads that ended. failed: requests whose last load did, kept here; zeroed: the worker zeroes fresh blocks."""
+    bad = transfers.failed
+    for name in transfers.loaded:
+        if name in failed and (bad is None or bad[0] != name):
+            reach["failed load ends well"] += 1
+            reach["failed load ends well x zero list"] += zeroed
+            failed.remove(name)
+    if bad is not None:
+        failed.add(bad[0])
         reach["failed load"] += 1
-        reach["load failed in part"] += failed[1] > 0
+        reach["load failed in part"] += bad[1] > 0

@@ -82,6 +82,8 @@ MINIMA: dict[str, int] = {
     "load beside reserved blocks": 10,
     "match not known yet": 5,
     "failed load": 4,
+    "failed load tried again": 3,
+    "failed load ends well": 2,
     "load failed in part": 1,
     "finished by error": 1,
     "blocks kept until sent": 50,

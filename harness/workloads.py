@@ -29,7 +29,7 @@ from harness.workload_drive import (
 )
 from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
-from harness.workload_reach import count_failure, count_items, count_output, count_step, count_transfers
+from harness.workload_reach import count_items, count_loaded, count_output, count_step, count_transfers
 from oracle.memory import Violation
 from oracle.scheduler_block_laws import Known
 from oracle.scheduler_laws import SchedulerLaws
@@ -92,6 +92,8 @@ class Judge:
         self.prediction = Predicted(setting, self.differences)
         #: the first token of each later piece of a session's input, as a node, and whose it is
         self.pieces: dict[int, int] = {}
+        #: requests whose last load failed
+        self.failed_loads: set[int] = set()
         self.flights: list[Planned] = []
         #: how many of them hold requests
         self.flying = 0
@@ -115,7 +117,7 @@ class Judge:
             raise Over
         self.prediction.follow(note.events)
         if self.setting.kv_connector:
-            count_transfers(self.reach, note.events)
+            count_transfers(self.reach, note.events, self.failed_loads)
         self.judges[note.method](note)
 
     # ------------------------------------------------------------------------------------ between two steps
@@ -254,7 +256,8 @@ class Judge:
         self.laws.reported(transfers)
         if transfers.failed is not None:
             self.outcome.failed[note.index] = transfers.failed
-        count_failure(self.reach, transfers.failed)
+        if transfers.loaded or transfers.failed:
+            count_loaded(self.reach, transfers, self.failed_loads, any(self.prediction.allocator.zeroed))
         count_output(self.reach, planned, returned, delivered, self.laws.live)
         self.laws.delivered(delivered, returned, note.events)
         if self.options.keep_entries and self.outcome.entries:

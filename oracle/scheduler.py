@@ -61,6 +61,8 @@ class Scheduler(Loads):
         #: what the chunk rule saw in this step of each request: computed tokens, most tokens
         self.cuts: dict[int, tuple[Request, int, int]] = {}
         self.step, self.cap = NextStep(self), 0
+        #: who was in the last step
+        self.batch: frozenset[int] = frozenset()
         self.executed, self.last_prefill, self.bound = 0, -self.interval, False
 
     def schedule(self) -> Planned:
@@ -77,6 +79,7 @@ class Scheduler(Loads):
         if self.interval > 1 and (step.chunk_ran or step.prefill_admitted):
             self.last_prefill = self.executed
         planned = step.planned()
+        self.batch = frozenset(request.id for request in step.tokens)
         self._advance(step)
         self.preempted, self.finished = [], []
         return planned

@@ -108,4 +108,11 @@ class NextStep:
             (),
             tuple((request.id, tuple(places)) for request, places in self.encoded.items()),
             tuple(scheduler.encoders.leave()),
+            () if second else self._again(),
         )
+
+    def _again(self) -> tuple[tuple[int, int], ...]:
+        """S55: whose tokens the V1 worker lacks: its batch has only who was in the step before, with the same row."""
+        there = self.scheduler.batch
+        left_out = [request for request in self.cached if request.id not in there]
+        return tuple((request.id, request.n) for request in (*left_out, *(r for r, _ in self.resumed)))

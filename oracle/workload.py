@@ -212,7 +212,8 @@ class Planned:
     or None). resumed: requests of `cached` whose row starts anew (the V1 runner). preempted, finished: since the step
     before. zeroed: blocks to zero. proposals: drafts of the next step. skip_drafts: nobody can use them. copies: blocks
     (source, target) to copy before the step runs. encoded: (request, which of its items) that the encoder takes in it.
-    dropped: items whose outputs the worker drops before that.
+    dropped: items whose outputs the worker drops before that. again: (request, known tokens) whose tokens are sent once
+    more (the V1 runner).
     """
 
     tokens: list[tuple[int, int]]
@@ -228,6 +229,7 @@ class Planned:
     copies: tuple[tuple[int, int], ...] = ()
     encoded: tuple[tuple[int, tuple[int, ...]], ...] = ()
     dropped: tuple[int, ...] = ()
+    again: tuple[tuple[int, int], ...] = ()
 
 
 #: the fields of Planned, and the rule that decides each
@@ -245,6 +247,7 @@ PLANNED_RULES = {
     "copies": "P36",
     "encoded": "S52",
     "dropped": "S54",
+    "again": "S55",
 }
 
 

@@ -136,6 +136,15 @@ def _ring(reader: Reader, size: int, drafts: int) -> Groups:
     return [*groups[:4], CircularBuffer(block_size=(size, 4, 8, 2 * size)[reader.below(4)], dcp_sharded=False)]
 
 
+def _dropped(reader: Reader, size: int, drafts: int) -> Groups:
+    """Groups that lose their last unit in a lookup, beside a state, a window, or both."""
+    size = 8 if 2 * drafts >= 4 else 4
+    groups, beside = [*_full(reader, size * (1, 1, 2)[reader.below(3)], drafts)[:2]], reader.below(3)
+    if beside != 1:
+        groups.append(_state(reader, size, drafts, reader.below(4) == 3))
+    return [*groups, _window(reader, (size, 2)[reader.below(2)])] if beside else groups
+
+
 AREAS: tuple[tuple[str, Callable[[Reader, int, int], Groups]], ...] = (
     ("full", _full),
     ("hybrid", _hybrid),
@@ -150,6 +159,7 @@ AREAS: tuple[tuple[str, Callable[[Reader, int, int], Groups]], ...] = (
     ("mamba alone", _mamba_alone),
     ("hybrid", _hybrid),
     ("ring", _ring),
+    ("dropped", _dropped),
 )
 
 
@@ -161,6 +171,8 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
     choices = choices_of(limits or release)
     features = CachedFeatures(reader)
     area, build_groups = AREAS[reader.below(len(AREAS))]
+    if area == "dropped":
+        features.on |= {"speculation", "eagle"}
     size = SIZES[reader.below(len(SIZES))]
     max_model_len = 14 + reader.below(56)
     depth = 2 if "overlap" in features else 1
@@ -172,6 +184,8 @@ def read_cached_setting(reader: Reader, release: str = NEWEST, limits: str | Non
     batched = 4 + reader.below(40)
     eagle = "eagle" in features and "speculation" in features and area != "chunked"
     marks, ahead = reader.byte(), reader.byte()
+    if area == "dropped":
+        marks, ahead = marks | 1, ahead & ~8 | ahead >> 1 & 64
     use_eagle = eagle and not ahead & 8
     if eagle and (use_eagle or choices.hash_lookahead):  # without the drop a group is marked since there is the other
         groups = [evolve(group, eagle=True) if marks >> index & 1 else group for index, group in enumerate(groups)]

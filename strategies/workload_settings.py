@@ -126,7 +126,7 @@ def _groups(reader: Reader, drawn: Drawn, drafts: int, depth: int, longest: int)
         return (FullAttention(block_size=BLOCK_SIZES[reader.below(len(BLOCK_SIZES))]),)
     groups: list[Group] = []
     align = 0
-    for _ in range((2, 2, 1, 3)[reader.below(4)]):
+    for _ in range(((2, 2, 1, 3), (2, 2, 2, 3))["connector" in drawn][reader.below(4)]):
         group = _group(reader, drafts, depth, longest, align, caching)
         groups.append(group)
         if isinstance(group, Mamba) and group.mode == "align":
@@ -193,13 +193,18 @@ def _found_together(groups: tuple[Group, ...], choices: Choices) -> bool:
     )
 
 
-def _connected(reader: Reader) -> dict[str, Any]:
-    """The KV connector's part."""
+def _connected(reader: Reader, groups: tuple[Group, ...]) -> dict[str, Any]:
+    """The KV connector's part. Of several groups often one has another precision: what a load fills is not zeroed."""
     how = reader.byte()
+    fails = how & 20 == 20
+    if (how & 8 or not fails) and sum(group.attention for group in groups) > 1:
+        first = next(group for group in groups if group.attention)
+        groups = tuple(evolve(group, precision="single") if group is first else group for group in groups)
     return {
+        "groups": groups,
         "kv_connector": True,
         "kv_role": (KV_BOTH, KV_BOTH, KV_CONSUMER, KV_PRODUCER)[how & 3],
-        "kv_load_failure_policy": FAIL if how & 4 else RECOMPUTE,
+        "kv_load_failure_policy": FAIL if fails else RECOMPUTE,
     }
 
 
@@ -317,7 +322,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
     more |= cached
     if "connector" in drawn:
-        more |= _connected(reader)
+        more |= _connected(reader, more["groups"])
     if any(isinstance(group, Mamba) and group.mode == "align" for group in groups):
         items.pop("disable_chunked_mm_input", None)
     more |= items

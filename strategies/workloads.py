@@ -17,6 +17,7 @@ from oracle.releases import NEWEST, Choices, choices_of
 from oracle.scheduler_setting import (
     KV_PRODUCER,
     PRIORITY,
+    RECOMPUTE,
     SchedulerSetting,
 )
 from oracle.workload import (
@@ -53,6 +54,9 @@ class Operations:
         overlaps = setting.in_flight_depth > 1 and setting.num_speculative_tokens > 0
         self.may_reset = choices.resets_drafts or not overlaps
         self.may_fail = setting.fails_by_block or choices.load_failures_whole
+        self.retries = setting.kv_connector and setting.kv_load_failure_policy == RECOMPUTE
+        #: of 256 operations those that submit a request
+        self.arrivals = 80 if self.retries else 56
         self.count = 0
         self.longest = setting.max_model_len - 1
         borders = {group.block_size for group in setting.groups if group.block_size < setting.max_model_len}
@@ -73,7 +77,7 @@ class Operations:
 
     def _next(self) -> SchedulerOperation:
         choice = self.reader.byte()
-        if choice < 56 or (self.count < 3 and choice < 128):
+        if choice < self.arrivals or (self.count < 3 and choice < 128):
             return self._submit()
         if self.sessions and choice >= 176 and choice & 3:
             return self._update(choice)
@@ -125,6 +129,8 @@ class Operations:
         prompt, most = self._prompt(), (1 + value % 5, 4 + value % 24, self.longest, 8 + value % 16)[value >> 6]
         if "grow" in self.drawn and value & 3:
             prompt, most = 1 + prompt % (self.longest // 2 + 1), self.longest
+        if self.retries and value & 3:  # most are through before the operations end: what drains does not fail
+            most = 1 + value % 5
         plain = Submit(
             request=self.count - 1,
             prompt=min(prompt, self.longest),
@@ -155,14 +161,14 @@ class Operations:
         remote = (plain.prompt, plain.prompt, plain.prompt - plain.prompt % size, value * 3 % (plain.prompt + 1))[
             value >> 6
         ]
-        if self.setting.kv_role == KV_PRODUCER or more & 3 == 3:
+        if self.setting.kv_role == KV_PRODUCER or more & (7 if self.retries else 3) == 3:
             remote = 0
         return evolve(
             plain,
             remote=remote,
-            load=SYNC if remote and more & 4 else ASYNC,
+            load=SYNC if remote and more & 4 and (value & 56 == 56 or not self.retries) else ASYNC,
             unknown=more >> 6 if remote and more & 8 else 0,
-            again=bool(remote and more & 16),
+            again=bool(remote and more & (176 if self.retries else 16)),
             keeps=bool(more & 32),
         )
 
@@ -197,10 +203,13 @@ class Operations:
         return self._moved(plain, names) if self.setting.kv_connector else plain
 
     def _moved(self, plain: Step, names: range) -> Step:
-        """A load in three ends, one in four of these badly; a sending in two ends."""
+        """A load in three ends, one in four of these badly, or two in three and every other; a sending in two ends."""
         value, fails = self.reader.byte(), self.reader.byte()
+        some, ends = (1, 2) if self.retries else (3, 1)
         loaded = [
-            (n, 1 + fails % 5 if fails & 3 == n & 3 and self.may_fail else 0) for n in names if (value + 5 * n) % 3 == 0
+            (n, 1 + fails % 5 if fails & some == n & some and self.may_fail else 0)
+            for n in names
+            if (value + 5 * n) % 3 < ends
         ]
         sent = [n for n in names if (value >> n % 8) & 1]
         return evolve(plain, loaded=tuple(loaded), sent=tuple(sent))

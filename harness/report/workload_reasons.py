@@ -91,6 +91,12 @@ REASONS: dict[str, Reason] = {
     "S24": Reason(
         False, "Where the number of drafts depends on the batch it is looked up by the size of the batch.", (_SCHEDULE,)
     ),
+    "S55": Reason(
+        True,
+        "The V1 worker keeps tokens only of who was in the step before, in the same row. Whoever was left out of it, or "
+        "comes back, is sent with all its known tokens again; the others are not.",
+        (f"{SCHEDULER}:Scheduler._make_cached_request_data",),
+    ),
     "S52": Reason(
         True,
         "A position of a multimodal item is computed in or after the step that encodes the item, which the encoder "

@@ -410,6 +410,7 @@ def planned(out: Any) -> Planned:
         out.num_spec_tokens_to_schedule,
         getattr(out, "skip_drafts", False),
         tuple([(copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()]),
+        again=tuple([(int(name), len(tokens)) for name, tokens in cached.all_token_ids.items()]),
     )
 
 
