@@ -10,7 +10,7 @@ from itertools import product
 
 from attrs import evolve
 
-from oracle.budget import Case, DraftCounts, predict
+from oracle.budget import LONGEST, Case, DraftCounts, predict
 from oracle.released import rows_of
 from oracle.releases import NEWEST, choices_of
 
@@ -68,7 +68,8 @@ def _cases_of(base: Case) -> Iterator[Case]:
     for active in sorted({1, fits - 1, fits, fits + 1, MANY, MANY + 1}) if choices.active_option else ():
         if active > 0:
             yield evolve(base, active=active)
-    for threshold in sorted({1, max(1, base.drafts), base.drafts + 1}):
+    lengths = {LONGEST, LONGEST + 1} if base.drafts < 2 else set()
+    for threshold in sorted({1, max(1, base.drafts), base.drafts + 1} | lengths):
         yield evolve(base, threshold=threshold)
     for scheduled in sorted({1, base.drafts + 1, base.budget, base.budget + 1}):
         yield evolve(base, scheduled=scheduled)

@@ -166,6 +166,9 @@ KEPT: tuple[Kept, ...] = (
         since="0.28.0",
     ),
     Kept("scheduler_block_drop", "D11", _drops, _drafter),
+    # a pass of the encoder, and the outputs that are kept, have as many rows as a pass of the decoder
+    Kept("encoder_budget", "S52", lambda case: case.budget, lambda case: True),
+    Kept("encoder_cache_size", "S52", lambda case: case.budget, lambda case: True),
     Kept("scheduler_running", "B5", _limit, _drafter, since="0.31.0"),
     # S44: a load must leave room for the step in which the loaded request decodes with drafts for the first time
     Kept(

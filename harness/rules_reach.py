@@ -6,7 +6,7 @@ from collections import Counter
 
 from harness.rules_grid import ALL_DRAFTS, MANY, methods_at
 from harness.rules_places import KEPT, own_rows
-from oracle.budget import ACTIVE, REFUSALS, Case, Facts
+from oracle.budget import ACTIVE, LONGEST, REFUSALS, Case, Facts
 from oracle.methods import METHODS, TARGET_PASS
 from oracle.released import rows_of
 from oracle.releases import NEWEST, choices_of
@@ -39,6 +39,7 @@ MINIMA: dict[str, int] = {
     "A given": 5,
     "threshold = decode rows": 5,
     "threshold = decode rows - 1": 5,
+    "threshold = max_model_len": 5,
     **{f"place {kept.name}": 2 for kept in KEPT},
     "draft counts": 5,
 }
@@ -75,6 +76,7 @@ def meet(case: Case, expected: Facts, reach: Counter[str]) -> None:
     if case.threshold is not None:
         reach["threshold = decode rows"] += case.threshold == row.verified_rows(case.drafts)
         reach["threshold = decode rows - 1"] += case.threshold == row.verified_rows(case.drafts) - 1
+        reach["threshold = max_model_len"] += case.threshold == LONGEST
     if row.pads:
         padded = row.verified_rows(case.drafts) + row.charged.of(case.drafts)
         reach["T = padded decode"] += case.budget == padded

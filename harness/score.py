@@ -3,6 +3,7 @@
 First the clean release runs under the same budget: it must show nothing, and the lines that it executes are noted. Then
 a sample of mutants of those lines (an equal share of each file, chosen by the seed alone) is run, each in a forked
 process on the levels that execute its line, until the first difference that no finding declares. That one is shrunk.
+A level that shows none is asked at last whether the findings declared for it still show, as `findings check` does.
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ class Ground:
 
     levels: Mapping[str, Level]
     functions: mutated.Functions
+    declared: Sequence[findings.Finding] = ()
 
     def clean(self, name: str, files: Sequence[str]) -> dict[str, set[int]]:
         """The lines that a level executes, on the release as it is; ScoreError when it shows a difference."""
@@ -149,7 +151,8 @@ class Ground:
             lines = mutated.executed(
                 lambda: met.append(self.levels[name].hunt(partial(wait, HANG_SECONDS * 10))), files
             )
-            return lines, met[0].difference.fingerprint if met[0] is not None else ""
+            first = met[0] or self.levels[name].gone(self.declared, wait)
+            return lines, first.difference.fingerprint if first is not None else ""
 
         value, ended, _ = survived(run)
         shown = ended if value is None else value[1]
@@ -177,7 +180,8 @@ class Ground:
     def _hunt(self, mutant: Mutant, name: str) -> tuple[Met | None, str, float]:
         def run() -> tuple[Met | None]:
             self.functions.plant(mutant)
-            return (self.levels[name].hunt(wait),)
+            level = self.levels[name]
+            return (level.hunt(wait) or level.gone(self.declared, wait),)
 
         value, ended, seconds = survived(run)
         return None if value is None else value[0], ended, seconds
@@ -265,7 +269,7 @@ def run(plan: Plan, say: Callable[[str], None] = lambda line: None, only: Sequen
     functions = mutated.Functions(plan.files)
     gc.collect()
     gc.freeze()
-    ground = Ground(levels, functions)
+    ground = Ground(levels, functions, declared.findings)
     with ThreadPoolExecutor(plan.workers) as pool:
         reached: Reached = {}
         for name, lines in zip(names, pool.map(lambda name: ground.clean(name, plan.files), names), strict=True):

@@ -6,14 +6,16 @@ oracle's answers noted, so that a mutant costs what the target costs.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import define, field, frozen
 
 from harness import passes, warmup_run, workload_run
-from harness.findings import Declared
+from harness.finding_levels import level_of
+from harness.findings import Declared, Finding
 from harness.outcome import MakeTarget, Options
 from harness.shrink import shrink
 from harness.tracefile import AnyTrace
@@ -29,6 +31,8 @@ from strategies import traces, warmups, workloads
 
 MANAGER, CACHING, WARMUP, KERNELS, SCHEDULER, RULES = "manager", "caching", "warmup", "kernels", "scheduler", "rules"
 LEVELS = (MANAGER, CACHING, WARMUP, SCHEDULER, KERNELS, RULES)
+#: the aspect of a declared difference that has gone
+DECLARED = "declared"
 #: candidates that the shrinker of a score tries at most: a sixth of what a run spends
 TRIES = 1000
 #: steps of the manager level for each warmup, scheduler step, and configuration that a budget has
@@ -39,9 +43,12 @@ FEW_DRAFTS, ALL_FROM = (1, 2, 3, 7), 100_000
 
 @frozen
 class Met:
-    """The first new difference of a hunt: `steps` of the level until it showed, and what a shrinker needs."""
+    """The first new difference of a hunt: `steps` of the level until it showed, and what a shrinker needs.
 
-    steps: int
+    steps: None where a declared difference has gone.
+    """
+
+    steps: int | None
     difference: Difference
     trace: Any
 
@@ -62,10 +69,34 @@ class Level:
         """The smallest trace that shows the same defect; None where it does not show alone, or is no trace."""
         raise NotImplementedError
 
+    def gone(self, findings: Iterable[Finding], begin: Callable[[], None]) -> Met | None:
+        """The first of the findings declared for the level that does not show any more: its own smallest trace agrees."""
+        for finding in findings:
+            begin()
+            if finding.area == self.name and not level_of(finding).reproduces(finding):
+                return Met(None, _no_more(finding), json.loads(finding.file.read_text(encoding="utf-8")))
+        return None
+
     def size(self, met: Met) -> int | None:
-        """Its operations."""
-        small = self.smallest(met)
+        """Its operations; of a finding that has gone those of its own trace."""
+        small = met.trace if met.difference.aspect == DECLARED else self.smallest(met)
+        if isinstance(small, dict):
+            return len(small.get("operations", (small,)))
         return None if small is None else len(getattr(small, "operations", (small,)))
+
+
+def _no_more(finding: Finding) -> Difference:
+    return Difference(
+        aspect=DECLARED,
+        step=0,
+        group=None,
+        kind=finding.name,
+        rule="declared",
+        sign="gone",
+        expected="the declared difference",
+        observed="none",
+        level=finding.level,
+    )
 
 
 @define(eq=False)

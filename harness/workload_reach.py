@@ -156,7 +156,7 @@ def count_transfers(reach: Counter[str], events: list[Event], failed: set[int]) 
 
 
 def count_loaded(reach: Counter[str], transfers: Transfers, failed: set[int], zeroed: bool) -> None:
-    """Count loads that ended. failed: requests whose last load did, kept here; zeroed: the worker zeroes fresh blocks."""
+    """Count loads that ended. failed: requests whose last load did, kept here; zeroed: whether fresh blocks are."""
     bad = transfers.failed
     for name in transfers.loaded:
         if name in failed and (bad is None or bad[0] != name):

@@ -18,11 +18,14 @@ from oracle.released import row_of
 from oracle.releases import NEWEST, Choices, choices_of
 
 #: refusals, in the order in which the configurations are built
-MODULES, SEQS, ACTIVE, OVERLAP, BUDGET = "modules", "seqs", "active", "overlap", "budget"
-REFUSALS = (MODULES, SEQS, ACTIVE, OVERLAP, BUDGET)
+MODULES, SEQS, ACTIVE, THRESHOLD, OVERLAP, BUDGET = "modules", "seqs", "active", "threshold", "overlap", "budget"
+REFUSALS = (MODULES, SEQS, ACTIVE, THRESHOLD, OVERLAP, BUDGET)
 
 #: which rule decides a refusal
-REFUSAL_RULES = {MODULES: "S11", SEQS: "S8", ACTIVE: "S8", OVERLAP: "S30", BUDGET: "B6"}
+REFUSAL_RULES = {MODULES: "S11", SEQS: "S8", ACTIVE: "S8", THRESHOLD: "S4", OVERLAP: "S30", BUDGET: "B6"}
+
+#: max_model_len (tokens) of every case
+LONGEST = 256
 
 
 def _a_release(instance: object, attribute: object, value: object) -> None:
@@ -151,9 +154,9 @@ def refusal(case: Case) -> str:
     """Why a configuration is refused; empty when it is accepted.
 
     S11: draft tokens beyond the modules must be whole turns of them. S8: T rows must do for R requests of one token; no
-    more may be active than there can be. S30: overlap needs placeholders, which the drafter must be able to fill on the
-    worker. B6: T must exceed what one request needs beside its token; where slots are charged up front, it must hold
-    them for R requests beside what is scheduled.
+    more may be active than there can be. S4: no part is longer than the longest request. S30: overlap needs placeholders,
+    which the drafter must be able to fill on the worker. B6: T must exceed what one request needs beside its token;
+    where slots are charged up front, it must hold them for R requests beside what is scheduled.
     """
     row = case.row
     if case.drafts > row.modules and case.drafts % row.modules:
@@ -162,6 +165,8 @@ def refusal(case: Case) -> str:
         return SEQS
     if case.active is not None and case.active > case.seqs:
         return ACTIVE
+    if case.threshold is not None and case.threshold > LONGEST:
+        return THRESHOLD
     if case.overlap and not row.overlaps:
         return OVERLAP
     if case.drafts and row.name != "diffusion" and _lacks_room(case):

@@ -213,7 +213,7 @@ def _with_items(reader: Reader) -> dict[str, Any]:
     value, more = reader.byte(), reader.byte()
     return {
         "encoder_cache_size": LONGEST_ITEM + (value & 7) + (value >> 3 & 8),
-        "max_num_encoder_input_tokens": None if value > 191 else LONGEST_ITEM + more % 7,
+        "max_num_encoder_input_tokens": None if value > 191 else LONGEST_ITEM + more % (3 if more & 64 else 7),
         "disable_chunked_mm_input": more >= 160,
     }
 

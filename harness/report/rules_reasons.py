@@ -246,6 +246,17 @@ REASONS |= {
         "the last block is.",
         ((_SCHEDULER, "Scheduler.__init__"),),
     ),
+    "encoder_budget": Reason(
+        "the encoder's budget of a step",
+        "An item is encoded whole, and where parts may not end inside one it is computed in one pass: the encoder must "
+        "take what a pass takes.",
+        (("vllm/config/scheduler.py", "SchedulerConfig.__post_init__"),),
+    ),
+    "encoder_cache_size": Reason(
+        "the place of the encoder's outputs",
+        "The outputs of a pass must have place together: an item as long as a pass is kept until it is computed.",
+        (("vllm/config/scheduler.py", "SchedulerConfig.__post_init__"),),
+    ),
     "scheduler_running": Reason(
         "the requests that the scheduler lets run",
         "The limit for a draft pass of its own must be the one that the scheduler keeps.",

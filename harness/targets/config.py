@@ -26,7 +26,7 @@ from unittest import mock
 from attrs import frozen
 
 from harness.targets import compat
-from oracle.budget import ACTIVE, BUDGET, MODULES, OVERLAP, SEQS, Case, Facts
+from oracle.budget import ACTIVE, BUDGET, LONGEST, MODULES, OVERLAP, SEQS, THRESHOLD, Case, Facts
 from oracle.methods import METHODS, Method
 
 #: methods whose configuration is not accepted as it stands: what is stepped over, and why that is fair
@@ -35,7 +35,7 @@ BYPASSED = {
 }
 
 #: tokens of every model here; nothing that is compared depends on it but the V1 runner's test, which takes its own
-MAX_MODEL_LEN = 256
+MAX_MODEL_LEN = LONGEST
 
 _LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -286,6 +286,7 @@ _MESSAGES = {
     MODULES: "must be divisible by n_predict",
     SEQS: "be greater than or equal to max_num_seqs",
     ACTIVE: "cannot be greater than max_num_seqs",
+    THRESHOLD: "cannot be greater than the max_model_len",
     OVERLAP: "Async scheduling is not supported",
     BUDGET: "enough slots",
 }

@@ -216,6 +216,16 @@ def scheduler_block_drop(config: Any) -> int:
     return int(getattr(scheduler, "use_eagle_block_drop", scheduler.use_eagle))
 
 
+def encoder_budget(config: Any) -> int:
+    """Tokens of items that the encoder takes in a step (`SchedulerConfig.max_num_encoder_input_tokens`)."""
+    return int(config.scheduler_config.max_num_encoder_input_tokens)
+
+
+def encoder_cache_size(config: Any) -> int:
+    """Tokens of items whose outputs are kept (`SchedulerConfig.encoder_cache_size`)."""
+    return int(config.scheduler_config.encoder_cache_size)
+
+
 def scheduler_running(config: Any) -> int:
     """Requests that the scheduler lets run (`Scheduler.max_num_active_reqs`)."""
     return int(make_scheduler(config).max_num_active_reqs)
@@ -299,6 +309,8 @@ _ASKED: tuple[Callable[[Any], int], ...] = (
     scheduler_lookahead,
     scheduler_prefill_lookahead,
     scheduler_block_drop,
+    encoder_budget,
+    encoder_cache_size,
     scheduler_running,
     scheduler_step_blocks,
     scheduler_remaining_blocks,

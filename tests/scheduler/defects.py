@@ -357,6 +357,18 @@ DEFECTS = (
         "return False",
         "progress",
     ),
+    Defect(
+        "who was in any step before is never sent again",
+        "            self.prev_step_scheduled_req_ids.clear()\n            self.prev_step_scheduled_req_ids.update",
+        "            self.prev_step_scheduled_req_ids.update",
+        "S55",
+    ),
+    Defect(
+        "a load that failed once has failed for ever",
+        "self.failed_recving_kv_req_ids.remove(request.request_id)",
+        "pass",
+        "S45",
+    ),
     Defect("padding ignores what runs", "and (scheduled_running_reqs or num_computed_tokens > 0)", "", "S21"),
     Defect(
         "a finished request holds its outputs",
