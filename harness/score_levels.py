@@ -70,7 +70,7 @@ class Level:
         raise NotImplementedError
 
     def gone(self, findings: Iterable[Finding], begin: Callable[[], None]) -> Met | None:
-        """The first of the findings declared for the level that does not show any more: its own smallest trace agrees."""
+        """The first finding declared for the level that does not show any more: its own smallest trace agrees."""
         for finding in findings:
             begin()
             if finding.area == self.name and not level_of(finding).reproduces(finding):

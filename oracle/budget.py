@@ -154,9 +154,9 @@ def refusal(case: Case) -> str:
     """Why a configuration is refused; empty when it is accepted.
 
     S11: draft tokens beyond the modules must be whole turns of them. S8: T rows must do for R requests of one token; no
-    more may be active than there can be. S4: no part is longer than the longest request. S30: overlap needs placeholders,
-    which the drafter must be able to fill on the worker. B6: T must exceed what one request needs beside its token;
-    where slots are charged up front, it must hold them for R requests beside what is scheduled.
+    more may be active than there can be. S4: no part is longer than the longest request. S30: overlap needs
+    placeholders, which the drafter must be able to fill on the worker. B6: T must exceed what one request needs beside
+    its token; where slots are charged up front, it must hold them for R requests beside what is scheduled.
     """
     row = case.row
     if case.drafts > row.modules and case.drafts % row.modules:

@@ -93,8 +93,8 @@ REASONS: dict[str, Reason] = {
     ),
     "S55": Reason(
         True,
-        "The V1 worker keeps tokens only of who was in the step before, in the same row. Whoever was left out of it, or "
-        "comes back, is sent with all its known tokens again; the others are not.",
+        "The V1 worker keeps tokens only of who was in the step before, in the same row. Whoever was left out of it "
+        "or comes back is sent with all its known tokens again; the others are not.",
         (f"{SCHEDULER}:Scheduler._make_cached_request_data",),
     ),
     "S52": Reason(
