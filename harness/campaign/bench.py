@@ -165,12 +165,16 @@ def empty_shards(cluster: RayCluster, plan: Plan) -> str:
     return f"an empty shard (Ray, the host, a fork of it): {wall * 1000:.1f} ms, CPU {cpu * 1000:.1f} ms"
 
 
-def writes(store: Store) -> float:
+def writes_and_reads(store: Store) -> str:
     """Milliseconds a text."""
     start = time.monotonic()
     for number in range(WRITES):
         store.put(SHARD, f"bench.{number}", "x" * LENGTH)
-    return (time.monotonic() - start) / WRITES * 1000
+    written = time.monotonic()
+    for number in range(WRITES):
+        store.get(SHARD, f"bench.{number}")
+    write, read = ((end - begin) / WRITES * 1000 for begin, end in ((start, written), (written, time.monotonic())))
+    return f"a write {write:.2f} ms, a read {read:.2f} ms"
 
 
 def measure(plan: Plan, shards: int, folder: Path, server: Redis | None, say: Say) -> None:
@@ -218,9 +222,9 @@ def main() -> None:
             server.start()
         try:
             measure(plan, given.shards, folder, server, say)
-            say(f"a write to a folder, synced: {writes(open_store(str(folder / 'writes'))):.2f} ms")
+            say(f"a folder, synced: {writes_and_reads(open_store(str(folder / 'writes')))}")
             if server is not None:
-                say(f"a write to Redis with appendonly: {writes(open_store(server.address)):.2f} ms")
+                say(f"Redis with appendonly: {writes_and_reads(open_store(server.address))}")
         finally:
             if server is not None:
                 server.kill()
