@@ -240,7 +240,7 @@ class Predicted:
         event = self._next(LOOK, request.id)
         assert self.names is not None
         assert request.content is not None
-        query = Query(request.id, request.content, request.n, request.n - 1)
+        query = Query(request.id, request.content, request.n, request.n - 1, request.skip)
         hit = self._known_miss(query, self.names.lookup(query), event)
         if (event.request, event.tokens) != (request.id, hit.tokens):
             sign = "other request" if event.request != request.id else "more" if event.tokens > hit.tokens else "less"

@@ -241,12 +241,15 @@ class Drive:
                     self._goes_on(name, client)
 
     def _returned(self, operation: Step, planned: Planned, samples: dict[int, bool]) -> dict[int, list[int]]:
-        """What is sampled for each request of a step."""
+        """What is sampled for each request of a step; no tokens where its output is the pooler's."""
         accepted, stops, drafts = dict(operation.accepted), dict(operation.stops), dict(planned.drafts)
         valid, most = dict(operation.valid), self.drafts
         returned: dict[int, list[int]] = {}
         for name, _ in planned.tokens:
             if not samples.get(name):
+                continue
+            if self.setting.pooling:
+                returned[name] = []
                 continue
             count = 1
             if name in drafts:

@@ -24,6 +24,7 @@ ELSEWHERE: dict[str, Any] = {
     "grammar": 0,
     "session": False,
     "items": (),
+    "skip": False,
 }
 
 

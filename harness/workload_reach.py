@@ -103,6 +103,7 @@ def _count_preemptions(
         reach["speculation x preemption"] += frees
         reach["speculation x preemption x caching"] += frees * setting.enable_caching
         reach["speculation x hybrid x preemption"] += frees * (len(setting.groups) > 1)
+    reach["pooled x preemption"] += frees * setting.pooling
     reach["overlap x preemption"] += frees * (setting.in_flight_depth > 1)
     reach["preempted in flight"] += frees * (flying > 0)
     if setting.policy == "priority":
@@ -131,6 +132,21 @@ def count_output(
             reach[f"finished by {reason}"] += 1
             reach["ended inside drafts"] += len(kept) < len(returned.get(name, ()))
     reach["chunk"] += len(planned.tokens) - len(returned)
+
+
+def count_pooled(
+    reach: Counter[str],
+    setting: SchedulerSetting,
+    planned: Planned,
+    returned: dict[int, list[int]],
+    live: dict[int, Any],
+) -> None:
+    """Count the crossings of one output of a model that pools."""
+    reach["pooled"] += len(returned)
+    reach["pooled after chunks"] += len(planned.tokens) - len(returned)
+    reach["pooled x overlap"] += len(returned) * (setting.in_flight_depth > 1)
+    longest = setting.max_model_len
+    reach["pooled up to max_model_len"] += sum(name in live and live[name].prompt == longest for name in returned)
 
 
 def count_transfers(reach: Counter[str], events: list[Event], failed: set[int]) -> None:

@@ -56,6 +56,12 @@ MINIMA: dict[str, int] = {
     "encoder input": 20,
     "encoder budget full": 2,
     "structured output": 20,
+    "pooled": 50,
+    "pooled after chunks": 50,
+    "pooled x overlap": 10,
+    "pooled x preemption": 2,
+    "pooled up to max_model_len": 5,
+    "reads no cache": 10,
     "item encoded": 50,
     "encoder budget full of items": 5,
     "output dropped": 10,
@@ -99,6 +105,7 @@ GATE_MINIMA = {
     "item x preemption": 200,
     "item x speculation x overlap": 50,
     "hit inside an item": 100,
+    "pooled x preemption": 50,
 }
 
 

@@ -22,6 +22,7 @@ def describe(operation: SchedulerOperation) -> str:
         rest += f", encoder {operation.encoder}" if operation.encoder else ""
         rest += "".join([f", item {item} at {at} to {at + item_length(item) - 1}" for item, at in operation.items])
         rest += ", a session" if operation.session else ""
+        rest += ", reads no cache" if operation.skip else ""
         rest += f", grammar after {operation.grammar} looks" if operation.grammar else ""
         words = ((operation.unknown, f"after {operation.unknown} looks"), (operation.again, "again"))
         rest += "".join([f", {word}" for there, word in (*words, (operation.keeps, "keeps")) if there])

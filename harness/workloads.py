@@ -29,7 +29,7 @@ from harness.workload_drive import (
 )
 from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
-from harness.workload_reach import count_items, count_loaded, count_output, count_step, count_transfers
+from harness.workload_reach import count_items, count_loaded, count_output, count_pooled, count_step, count_transfers
 from oracle.memory import Violation
 from oracle.scheduler_block_laws import Known
 from oracle.scheduler_laws import SchedulerLaws
@@ -125,6 +125,7 @@ class Judge:
     def _submitted(self, note: Note) -> None:
         operation, arrival, content = note.arguments
         self.reach["structured output"] += operation.grammar > 0
+        self.reach["reads no cache"] += operation.skip
         self.differences.sessions |= operation.session
         self.laws.submitted(operation, arrival)
         self.prediction.scheduler.submit(operation, arrival, content)
@@ -252,13 +253,16 @@ class Judge:
         returned, proposed, transfers = note.arguments
         delivered = note.answer
         if self.memory is not None:
-            self.memory.settled({name: len(tokens) - 1 for name, tokens in returned.items()}, transfers.failed)
+            accepted = {name: len(tokens) - 1 for name, tokens in returned.items() if tokens}
+            self.memory.settled(accepted, transfers.failed)
         self.laws.reported(transfers)
         if transfers.failed is not None:
             self.outcome.failed[note.index] = transfers.failed
         if transfers.loaded or transfers.failed:
             count_loaded(self.reach, transfers, self.failed_loads, any(self.prediction.allocator.zeroed))
         count_output(self.reach, planned, returned, delivered, self.laws.live)
+        if self.setting.pooling:
+            count_pooled(self.reach, self.setting, planned, returned, self.laws.live)
         self.laws.delivered(delivered, returned, note.events)
         if self.options.keep_entries and self.outcome.entries:
             last = self.outcome.entries[-1]

@@ -201,6 +201,8 @@ class Choices:
     spares_unfreed: bool = True
     """Nobody is preempted whose blocks would not come free now (S49)."""
     load_failures_whole: bool = True
+    skip_covers_loads: bool = True
+    pooled_keeps_place: bool = False
     """A load can be told to have failed as a whole (S48)."""
     stop_takes_back: bool = True
     """Tokens cut at a stop are no longer counted as computed (S12)."""

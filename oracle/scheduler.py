@@ -144,7 +144,7 @@ class Scheduler(Loads):
         new = request.n + request.spec + request.ph - request.comp
         if 0 < threshold < new:
             new = threshold
-        new = min(new, step.room(), self.limit - 1 - request.comp)
+        new = min(new, step.room(), self.limit - self.sampled - request.comp)
         if self.chunks.size:
             new = self._chunk(request, request.comp, new)
         if request.items:
@@ -296,7 +296,7 @@ class Scheduler(Loads):
             if not request.chunk:
                 self.prefilling.pop(request, None)
             if self.overlap and not request.chunk:
-                request.ph += 1 + step.drafts.get(request, 0)
+                request.ph += self.sampled + step.drafts.get(request, 0)
                 request.spec = proposals
         tokens = [(request.id, new) for request, new in step.tokens.items()]
         drafts = {request.id: count for request, count in step.drafts.items()}

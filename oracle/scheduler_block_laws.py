@@ -142,13 +142,14 @@ class BlockLaws:
                 self.broken(law, sign, text)
 
     def _ended(self, event: Event) -> None:
-        """S51: blocks of what is computed, all known tokens but the last; no others from the prefill side of a pair."""
+        """S51: blocks of what is computed, all known tokens but one that was sampled last; no others of a prefill."""
         known = self.live.get(event.request)
         if not event.tokens or event.seen is None or known is None:
             return
         self.sending.add(event.request)
         if event.request in self.ending:
-            self._counted("handover", known.id, event.seen.rows, known.prompt + known.out - 1, known.limit == 1)
+            computed = known.prompt + known.out - self.setting.sampled
+            self._counted("handover", known.id, event.seen.rows, computed, known.limit == 1)
 
     def reported(self, transfers: Transfers) -> None:
         """The worker's side of the connector has told of these."""

@@ -280,7 +280,7 @@ class SchedulerLaws(BlockLaws):
             if known.out > known.limit or known.prompt + known.out > self.longest:
                 self.broken("length", "too long", f"request {name} has {known.out} outputs, {known.limit} may be")
         ended = [(name, tokens) for name, tokens, reason in delivered if reason]
-        self.ending = {name for name, tokens in ended if tokens}
+        self.ending = {name for name, tokens in ended if tokens or self.setting.pooling}
         self.returned(events)
         self.ending = set()
         for name, _, reason in delivered:

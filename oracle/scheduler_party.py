@@ -67,7 +67,7 @@ class OracleScheduler:
     def _look(self, request: Request) -> tuple[int, int]:
         assert self.names is not None
         assert request.content is not None
-        hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1))
+        hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1, request.skip))
         self.events.append(Event(LOOK, request.id, None, None, 0, hit.tokens, hit.junction))
         return hit.tokens, hit.junction
 

@@ -54,6 +54,7 @@ class Queues:
         self.by_priority = setting.policy == PRIORITY
         self.must_fit = setting.scheduler_reserve_full_isl
         self.overlap, self.choices = setting.in_flight_depth > 1, setting.choices
+        self.sampled = max(setting.sampled, int(self.choices.pooled_keeps_place))
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: list[Request] = []
@@ -133,7 +134,11 @@ class Queues:
     def back(
         self, returned: dict[int, list[int]], stop: int, skipped: int | None = None, refused: tuple[int, ...] = ()
     ) -> list[Delivered]:
-        """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. skipped: whose tokens are dropped."""
+        """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. skipped: whose tokens are dropped.
+
+        S55. A pooled request ends with its first output, which has no tokens: where nothing is sampled, no position is
+        kept for it (S3), and no placeholder stands for it (S30).
+        """
         flight = self.flights.pop(0)
         delivered: list[Delivered] = []
         ended: list[Request] = []
@@ -155,6 +160,10 @@ class Queues:
             if request.items:
                 self.encoders.let_go(request, _sure(request, 0 if stale else rejected))
             if not tokens:
+                if name in returned:  # S55
+                    delivered.append((name, (), STOPPED))
+                    ended.append(request)
+                    self._end(request)
                 continue
             names = self.caching and not stale and request.status == RUNNING and self._names(request)
             kept, reason = self._append(request, tokens, stop)
@@ -229,7 +238,7 @@ class Queues:
         """A request arrives."""
         request = Request(operation.request, operation.prompt, operation.max_tokens, operation.priority, arrival)
         request.content, request.encoder, request.grammar = content, operation.encoder, operation.grammar
-        request.items = operation.items
+        request.items, request.skip = operation.items, operation.skip
         request.counts_left = not self.choices.tells_stale
         if request.grammar:
             request.status = COMPILING

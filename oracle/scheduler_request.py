@@ -38,6 +38,8 @@ class Request:
     """Multimodal items of its prompt, each with its offset (tokens)."""
     grammar: int = 0
     """Looks until its grammar is compiled, and one more; 0: none."""
+    skip: bool = False
+    """It does not read the prefix cache."""
     session: bool = False
     pieces: list[tuple[Update, int]] = field(factory=list)
     """Pieces of a session's input that wait for its answer to end, with their arrivals."""

@@ -40,6 +40,7 @@ class SchedulerSetting(Setting):
     max_num_encoder_input_tokens: tokens that the encoder takes in a step (None: max_num_batched_tokens).
     encoder_cache_size: place for the encoder's outputs (tokens) of a decoder with multimodal items; 0: text alone.
     disable_chunked_mm_input: no chunk ends inside an item.
+    pooling: the model pools: a request ends with the output of its last token, and nothing is sampled.
     """
 
     max_num_scheduled_tokens: int | None = None
@@ -56,6 +57,7 @@ class SchedulerSetting(Setting):
     max_num_encoder_input_tokens: int | None = None
     encoder_cache_size: int = field(default=0, validator=at_least(0))
     disable_chunked_mm_input: bool = False
+    pooling: bool = False
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -66,6 +68,8 @@ class SchedulerSetting(Setting):
         if self.max_in_flight_tokens is not None:
             raise SettingError("max_in_flight_tokens follows from max_num_batched_tokens at this level; leave it out")
         self._check_encoder()
+        if self.pooling:
+            self._check_pooling()
         if not self.kv_connector and (self.kv_role, self.kv_load_failure_policy) != (KV_BOTH, RECOMPUTE):
             raise SettingError("kv_role and kv_load_failure_policy need kv_connector true, got false")
         for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
@@ -98,6 +102,12 @@ class SchedulerSetting(Setting):
         if self.num_blocks - 1 < need:
             raise SettingError(f"num_blocks must be at least {need + 1} for a request of max_model_len, got "
                                f"{self.num_blocks}")  # fmt: skip
+
+    def _check_pooling(self) -> None:
+        """What a model that samples nothing does not have."""
+        for name in ("num_speculative_tokens", "max_encoder_len"):
+            if getattr(self, name):
+                raise SettingError(f"{name} must be 0 with pooling true, got {getattr(self, name)}")
 
     def _check_encoder(self) -> None:
         """Encoder-decoder models have neither chunks nor prefix caching nor a connector; others may have items."""
@@ -188,6 +198,11 @@ class SchedulerSetting(Setting):
             return 0
         default = max(self.max_num_batched_tokens, LONGEST_ITEM * bool(self.encoder_cache_size))
         return self.max_num_encoder_input_tokens or default
+
+    @property
+    def sampled(self) -> int:
+        """Tokens that a step samples for a request beside its drafts; a position is kept for them."""
+        return 0 if self.pooling else 1
 
     @cached_property
     def budget(self) -> int:

@@ -126,6 +126,8 @@ class Loads(Sessions):
         tail = local % self.size
         external, asynchronous = self.far.match(request.id, local - tail, request.n, request.preemptions)
         self.blocks.matched(request.id, external)
+        if request.skip and self.choices.skip_covers_loads:
+            return 0, False
         if external is not None and tail:
             external = 0 if external <= tail else external  # a longer load covers the tail
             asynchronous = asynchronous and external > 0

@@ -41,6 +41,8 @@ class Submit:
     grammar: structured output, whose grammar is compiled after so many looks less 1; 0: free text.
     session: input comes in pieces, of which this is the first; see `Update`.
     items: multimodal items of the prompt, (identifier, offset), where the setting has an encoder_cache_size.
+    skip: it does not read the prefix cache (`skip_reading_prefix_cache`), nor what a connector has.
+    Where the model pools max_tokens is 1 and means the pooler's output.
     """
 
     request: int
@@ -57,6 +59,7 @@ class Submit:
     grammar: int = 0
     session: bool = False
     items: tuple[Item, ...] = ()
+    skip: bool = False
 
 
 @frozen(kw_only=True)
@@ -134,9 +137,12 @@ class SchedulerTrace:
 def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> None:
     """Refuse what the front end would refuse; SettingError names the number."""
     if isinstance(operation, Submit):
-        if not 0 < operation.prompt < setting.max_model_len:
-            limit = setting.max_model_len
-            raise SettingError(f"prompt must be 1 to {limit - 1}, max_model_len {limit} less 1, got {operation.prompt}")
+        limit = setting.max_model_len
+        if not 0 < operation.prompt <= limit - setting.sampled:
+            raise SettingError(
+                f"prompt must be 1 to {limit - setting.sampled}, max_model_len {limit} less what a step samples, "
+                f"got {operation.prompt}"
+            )
         if not 0 < operation.max_tokens <= MOST:
             raise SettingError(f"max_tokens must be 1 to {MOST}, got {operation.max_tokens}")
         if not 0 <= operation.encoder <= setting.max_encoder_len:
@@ -152,10 +158,7 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
         for name in ("unknown", "grammar"):
             if not 0 <= getattr(operation, name) <= MOST:
                 raise SettingError(f"{name} must be 0 to {MOST} looks, got {getattr(operation, name)}")
-        if operation.session:
-            _check_session(setting)
-        if operation.items:
-            _check_items(setting, operation)
+        _check_kind(setting, operation)
     if isinstance(operation, Update):
         _check_update(setting, operation)
     if isinstance(operation, Submit | Update | Abort) and operation.request < 0:
@@ -167,6 +170,16 @@ def check_workload(setting: SchedulerSetting, operation: SchedulerOperation) -> 
                     raise SettingError(f"{name} must be pairs of numbers of at least 0, got {list(pair)}")
 
 
+def _check_kind(setting: SchedulerSetting, operation: Submit) -> None:
+    """Where requests of a kind are specified."""
+    if operation.session:
+        _check_session(setting)
+    if setting.pooling:
+        _check_pooled(operation)
+    if operation.items:
+        _check_items(setting, operation)
+
+
 def _check_items(setting: SchedulerSetting, operation: Submit) -> None:
     """Items lie in the prompt, in order."""
     if not setting.encoder_cache_size:
@@ -175,6 +188,13 @@ def _check_items(setting: SchedulerSetting, operation: Submit) -> None:
     identifier, offset = operation.items[-1]
     if offset + item_length(identifier) > operation.prompt:
         raise SettingError(f"items must lie in the prompt's {operation.prompt} tokens, got one at {offset}")
+
+
+def _check_pooled(operation: Submit) -> None:
+    """What a request for the pooler's output cannot ask for."""
+    for name, value in (("max_tokens", 1), ("grammar", 0), ("session", False)):
+        if getattr(operation, name) != value:
+            raise SettingError(f"{name} must be {value} where the model pools, got {getattr(operation, name)}")
 
 
 def _check_session(setting: SchedulerSetting) -> None:

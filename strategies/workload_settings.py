@@ -59,12 +59,12 @@ POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
     "speculation", "overlap", "hybrid", "priority", "watermark", "no_gate", "unchunked", "threshold", "cadence",
     "grow", "abort", "reset", "pause", "scheduled", "active", "early", "stops", "fewer_drafts", "urgent_last", "counts",
-    "caching", "connector", "dcp", "encoder", "grammar", "session", "items",
+    "caching", "connector", "dcp", "encoder", "grammar", "session", "items", "pooling",
 )  # fmt: skip
 #: features that end a pass early, or hide others: on in one trace of eight
 RARE = frozenset(
     ("encoder", "dcp", "counts", "unchunked", "cadence", "reset", "pause", "watermark", "no_gate", "scheduled")
-) | {"active"}
+) | {"active", "pooling"}
 
 #: on in one trace of four
 SELDOM = frozenset(("items",))
@@ -251,6 +251,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     _without(drawn, choices)
     if {release, limits or release} != {NEWEST}:
         drawn.on.discard("items")
+    if "pooling" in drawn:
+        drawn.on -= {"speculation", "counts", "encoder", "session", "grammar"}
     which, rest = reader.byte(), reader.byte()
     key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
     name, parallel, drafts = "none", False, 0
@@ -307,6 +309,7 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         "dcp_size": 2 if sharded else 1,
         "max_encoder_len": encoded,
         "release": release,
+        "pooling": "pooling" in drawn,
     }
     hashed = "connector" not in drawn
     drops = row.block_drop and not (hashed and choices.hash_lookahead)
@@ -319,7 +322,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         cached |= {"num_hash_lookahead_tokens": ahead if drops and looks else 0, "use_eagle": drops and not looks}
     else:
         more["groups"] = tuple(evolve(g, **_NO_CHECKPOINTS) if isinstance(g, Mamba) else g for g in groups)
-    need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **more))
+    plain = {name: value for name, value in more.items() if name != "pooling"}
+    need = blocks_for_one(Setting(num_blocks=2, max_in_flight_tokens=depth * batched, **plain))
     more |= cached
     if "connector" in drawn:
         more |= _connected(reader, more["groups"])

@@ -58,7 +58,7 @@ class Operations:
         #: of 256 operations those that submit a request
         self.arrivals = 80 if self.retries else 56
         self.count = 0
-        self.longest = setting.max_model_len - 1
+        self.longest = setting.max_model_len - setting.sampled
         borders = {group.block_size for group in setting.groups if group.block_size < setting.max_model_len}
         self.borders = (*sorted(borders), setting.max_num_scheduled_tokens or setting.max_num_batched_tokens)
         self.drafts = setting.num_speculative_tokens
@@ -98,10 +98,11 @@ class Operations:
         border = self.borders[rest % len(self.borders)]
         return min(max(1, border * (1 + rest // 4) + how - 6), self.longest)
 
-    def _forks(self) -> tuple[int, ...]:
-        """Most share everything; some leave the common content early or late."""
+    def _content(self, plain: Submit) -> Submit:
+        """Most share everything; some leave the common content early or late. Few do not read what others have left."""
         value = self.reader.byte()
-        return () if value < 128 else (value % self.longest,)
+        skip = value & 15 == 7 or (self.setting.pooling and value & 3 == 3)
+        return evolve(plain, forks=() if value < 128 else (value % self.longest,), skip=skip)
 
     def _layout(self, start: int) -> tuple[Item, ...]:
         """Items at places of a prompt, from `start` on or soon behind."""
@@ -135,8 +136,12 @@ class Operations:
             request=self.count - 1,
             prompt=min(prompt, self.longest),
             max_tokens=most,
-            forks=self._forks() if self.setting.enable_caching else (),
             priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
+        )
+        if self.setting.enable_caching:
+            plain = self._content(plain)
+        plain = evolve(
+            plain,
             grammar=(0, 1, 1, 3)[self.reader.byte() & 3] if "grammar" in self.drawn else 0,
             encoder=1 + self.reader.byte() % self.setting.max_encoder_len if self.setting.max_encoder_len else 0,
         )
@@ -145,6 +150,8 @@ class Operations:
             plain = evolve(plain, session=True, prompt=1 + prompt % (self.longest // 3 + 1), max_tokens=most)
         if self.setting.encoder_cache_size:
             plain = evolve(plain, items=self._items(plain.prompt))
+        if self.setting.pooling:
+            plain = evolve(plain, max_tokens=1)
         return self._connected(plain) if self.setting.kv_connector else plain
 
     def _update(self, choice: int) -> Update:

@@ -58,6 +58,7 @@ def script(
         block_size=cache_block_size(setting),
         wrong=_last(outcome, steps),
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
+        skips=any(isinstance(one, Submit) and one.skip for one in trace.operations),
         grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
         longest_item=LONGEST_ITEM,
         bypassed=bool(setting.num_speculative_tokens) and setting.method in BYPASSED,

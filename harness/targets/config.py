@@ -181,15 +181,20 @@ def _in_this_process(inspect: Callable[[], Any]) -> Any:
     return inspect()
 
 
+#: what makes a pooling model of one that generates
+POOLS = {"runner": "pooling", "convert": "embed"}
+
+
 @cache
-def target_model(name: str) -> Any:
-    """The real `ModelConfig` of a method's target."""
+def target_model(name: str, pooling: bool = False) -> Any:
+    """The real `ModelConfig` of a method's target; pooling: of one that pools."""
     config = import_config()
     return config.ModelConfig(
         model=_folder(MODELS[name].target),
         skip_tokenizer_init=True,
         dtype="float16",
         max_model_len=MAX_MODEL_LEN,
+        **(POOLS if pooling else {}),
     )
 
 

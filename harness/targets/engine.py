@@ -35,6 +35,7 @@ def modules() -> SimpleNamespace:
         request=load("vllm.v1.request").Request,
         status=load("vllm.v1.request").RequestStatus,
         sampling=load("vllm.sampling_params").SamplingParams,
+        pooling=load("vllm.pooling_params").PoolingParams,
         output=load("vllm.v1.outputs").ModelRunnerOutput,
         drafts=load("vllm.v1.outputs").DraftTokenIds,
         inputs=load("vllm.multimodal.inputs"),
@@ -49,6 +50,7 @@ def prepare() -> None:
     modules()
     for name in sorted({name for name, _ in METHODS} - {"diffusion"}):
         config.target_model(name)
+    config.target_model("none", pooling=True)
 
 
 class Grammars:
@@ -99,17 +101,23 @@ class Compiling:
 
 
 @cache
-def _model(name: str, max_model_len: int) -> Any:
+def _model(name: str, max_model_len: int, pooling: bool) -> Any:
     """The real `ModelConfig` of a method's target, with another length: nothing else in it depends on it."""
-    model = copy.copy(config.target_model(name))
+    model = copy.copy(config.target_model(name, pooling))
     model.max_model_len = max_model_len
     return model
 
 
 @cache
-def sampling(max_tokens: int) -> Any:
+def sampling(max_tokens: int, skip: bool = False) -> Any:
     """What a request asks for: so many tokens at most, and an end at the token that stops."""
-    return modules().sampling(max_tokens=max_tokens, stop_token_ids=[STOP])
+    return modules().sampling(max_tokens=max_tokens, stop_token_ids=[STOP], skip_reading_prefix_cache=skip)
+
+
+@cache
+def pooled(skip: bool) -> Any:
+    """What a request asks for where the model pools."""
+    return modules().pooling(task="embed", skip_reading_prefix_cache=skip)
 
 
 def engine_config(setting: SchedulerSetting) -> Any:
@@ -121,7 +129,7 @@ def engine_config(setting: SchedulerSetting) -> Any:
     align = setting.align_size
     parallel = setting.parallel_drafting and bool(drafts)
     built = settings.VllmConfig(
-        model_config=_model(name, setting.max_model_len),
+        model_config=_model(name, setting.max_model_len, setting.pooling),
         scheduler_config=_scheduler_config(setting),
         cache_config=settings.CacheConfig(block_size=16, enable_prefix_caching=setting.enable_caching),
         parallel_config=settings.ParallelConfig(),

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from harness.targets import compat
-from harness.targets.engine import Compiling, Grammars, encoders, engine_config, features, modules, sampling
+from harness.targets.engine import Compiling, Grammars, encoders, engine_config, features, modules, pooled, sampling
 from oracle.content import Content
 from oracle.remote import FarSide
 from oracle.scheduler_setting import SchedulerSetting
@@ -43,6 +43,8 @@ from oracle.workload import (
 BLOCK_ID = attrgetter("block_id")
 #: a token that stops nobody
 TOKEN = 2
+#: in place of a pooler's output, which nobody looks at
+POOLED = object()
 #: what `allocate_slots` takes behind the request and its new tokens, in order
 ARGUMENTS = (
     "num_new_computed_tokens",
@@ -61,7 +63,7 @@ class Scheduler:
     """A scheduler of the installed release, or of a fork: any class with `Scheduler`'s methods."""
 
     def __init__(self, setting: SchedulerSetting, scheduler_class: Any = None) -> None:
-        vllm = modules()
+        vllm, self.pools = modules(), setting.pooling
         found = scheduler_class or (vllm.overlapping if setting.in_flight_depth > 1 else vllm.scheduler)
         self.config, self.grammars = engine_config(setting), Grammars()
         with compat.environment(setting.prefix_cache_retention_interval):
@@ -222,8 +224,8 @@ class Scheduler:
         request = modules().request(
             str(operation.request),
             [TOKEN] * operation.prompt if content is None else content.tokens[: operation.prompt],
-            sampling(operation.max_tokens),
-            None,
+            None if self.pools else sampling(operation.max_tokens, operation.skip),
+            pooled(operation.skip) if self.pools else None,
             arrival_time=float(arrival),
             priority=operation.priority,
             block_hasher=self.hasher,
@@ -285,6 +287,7 @@ class Scheduler:
             req_ids=names,
             req_id_to_index={name: index for index, name in enumerate(names)},
             sampled_token_ids=[list(returned.get(int(name), ())) for name in names],
+            pooler_output=[POOLED if int(name) in returned else None for name in names] if self.pools else None,
             kv_connector_output=self._reported(transfers),
         )
         self.grammars.valid, self.grammars.refused = dict(transfers.valid), transfers.refused

@@ -420,4 +420,22 @@ DEFECTS = (
         "<= request.num_computed_tokens\n            ):\n                # Processed",
         "S53",
     ),
+    Defect(
+        "a position is kept for a token that a pooled request never samples",
+        'vllm_config.model_config.runner_type == "pooling"',
+        'vllm_config.model_config.runner_type == "nobody"',
+        "S55",
+    ),
+    Defect(
+        "a pooled request ends with its first chunk",
+        "elif request.pooling_params and pooler_output is not None:",
+        "elif request.pooling_params:",
+        "S55",
+    ),
+    Defect(
+        "who reads no cache loads what a connector has",
+        "if request.skip_reading_prefix_cache:\n                            ext_tokens",
+        "if False:\n                            ext_tokens",
+        "S42",
+    ),
 )
