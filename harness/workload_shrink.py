@@ -390,7 +390,9 @@ class WorkloadShrinker:
             setting = self.best.setting
             longest = setting.max_model_len - less
             operations = tuple(
-                shortened(operation, min(operation.prompt, longest - setting.sampled)) if isinstance(operation, Submit) else operation
+                shortened(operation, min(operation.prompt, longest - setting.sampled))
+                if isinstance(operation, Submit)
+                else operation
                 for operation in self.best.operations
             )
             smaller = evolve(

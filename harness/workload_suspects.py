@@ -30,8 +30,8 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots. S21: a prompt cached but
     for a token is padded to 1 + K rows. P36: a hit inside a block holds its source and its copy at once, which start-up
     sizing leaves out. S52: an item that may not be split must fit into a part, with what a drafter reads past the part
-    before it. S44: a load leaves the blocks of a step's drafts free, also where nobody runs. S55: the last position of a
-    prompt of max_model_len is kept for a token that a pooled request never samples.
+    before it. S44: a load leaves the blocks of a step's drafts free, also where nobody runs. S55: the position of a
+    sampled token is kept where none is sampled.
     """
     facts = setting.facts
     if setting.pooling and setting.choices.pooled_keeps_place:

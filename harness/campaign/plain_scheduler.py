@@ -94,6 +94,7 @@ def _setting(setting: SchedulerSetting, models: dict[str, dict[str, Any]]) -> di
         "hasher": [setting.hash_size, setting.num_hash_lookahead_tokens] if setting.enable_caching else None,
         "encoder": _encoder(setting),
         "depth": setting.in_flight_depth,
+        "model": config.POOLS if setting.pooling else {},
     }
     if states:
         told["cache"]["mamba_cache_mode"] = "align" if setting.align_size else "none"
@@ -151,6 +152,7 @@ class _Recorder(OracleScheduler):
             "max_tokens": operation.max_tokens,
             "priority": operation.priority,
             "session": operation.session,
+            "skip": operation.skip,
         }
         given |= {"grammar": operation.grammar, "encoder": operation.encoder}
         given["items"] = [[item, offset, item_length(item)] for item, offset in operation.items]
