@@ -13,6 +13,7 @@ from attrs import define, evolve, field, frozen
 from harness.workload_suspects import (
     UNSHARDED,
     alone_by,
+    begun_by,
     sessions_by,
     stuck_again_by,
     stuck_by,
@@ -160,7 +161,7 @@ class Differences:
             if self.setting.kv_connector and not self.setting.choices.holders_first:
                 causes["never ends"] = stuck_held_by  # who has loaded waits behind one that preempts itself in turns
             cause = causes.get(violation.what, stuck_by)(self.setting, self.sessions) or unfreed_by(self.setting)
-            cause = cause or alone_by(self.setting, self.sessions)
+            cause = cause or alone_by(self.setting, self.sessions) or begun_by(self.setting)
             tags = (cause,) if cause else ()
         if violation.law == "needless":
             tags = tuple(filter(None, [unfreed_by(self.setting)]))

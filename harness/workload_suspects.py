@@ -85,6 +85,12 @@ def stuck_held_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     return stuck_by(setting, sessions) or "waits with blocks"
 
 
+def begun_by(setting: SchedulerSetting) -> str:
+    """S10, S44: a load need not leave what the rest of its own prompt needs, unless all of that must fit."""
+    begins = setting.kv_connector and not setting.scheduler_reserve_full_isl and setting.choices.holders_first
+    return "load without the rest of its prompt" if begins else ""
+
+
 def unfreed_by(setting: SchedulerSetting) -> str:
     """S49: the release preempts requests whose blocks do not come free, all of them in vain, step by step."""
     return "preempted in vain" if setting.defers_frees and not setting.choices.spares_unfreed else ""
