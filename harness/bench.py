@@ -31,6 +31,7 @@ from harness.targets.compat import import_vllm, installed_release
 from harness.targets.loader import manager_of
 from harness.targets.manager import Manager
 from harness.worker import EXAMPLES
+from oracle import compiled
 from strategies.packed import Operations
 from strategies.settings import Reader, read_setting
 
@@ -139,6 +140,7 @@ def measure() -> dict[str, Any]:
     bare_seconds, checked_seconds, cached_bare, cached_checked = least
     return {
         "release": installed_release(),
+        "compiled": compiled(),
         "traces": SHARDS * EXAMPLES,
         "steps": steps,
         "bare_steps_per_second": round(steps / bare_seconds),
@@ -166,7 +168,7 @@ def main() -> None:
     }
     for name, value in figures.items():
         note = f"   (at least {wanted[name]})" if name in wanted else ""
-        print(f"{name:34} {value:>12}{note}")  # noqa: T201  # what this module is run for
+        print(f"{name:34} {value!s:>12}{note}")  # noqa: T201  # what this module is run for
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("bench.json")
     out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     print(f"kept in {out}")  # noqa: T201

@@ -254,10 +254,10 @@ class CachedReplay(Replay):
         if isinstance(self.memory, CachingMemory) and (batch.steps or seen.copies):
             self.memory.launched(batch, seen.copies)
         if self.consumer is not None:
-            self.consumer.drained((seen if agreed else expected).events, self.cached.pool.copies, expected.reported)
+            self.consumer.drained((seen if agreed else expected).events, self.cached.named.copies, expected.reported)
         self.reach.drained(self.setting, seen)
-        self.reach.counts["name evicted"] += self.cached.pool.evicted
-        self.cached.pool.evicted = 0
+        self.reach.counts["name evicted"] += self.cached.named.evicted
+        self.cached.named.evicted = 0
         return expected, observed
 
     def _new_step(self, operation: NewStep) -> None:
@@ -348,7 +348,7 @@ class CachedReplay(Replay):
         self.reach.hit(f"reset {expected.outcome}")
 
     def _pin(self, operation: Pin) -> None:
-        named = self.cached.pool.names
+        named = self.cached.named.names
         blocks = tuple(block for row in self.rows.get(operation.request, ()) for block in row if block in named)
         if not blocks:
             self._void(operation)

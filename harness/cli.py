@@ -27,6 +27,7 @@ from harness.show_commands import show_command
 from harness.targets.compat import AbsentKindError, TargetError, installed_release
 from harness.trace_run import run_trace
 from harness.worker import is_journal, read_journal
+from oracle import compiled
 from oracle.budget import RuleTrace
 from oracle.errors import SettingError, SlotcheckError
 from oracle.releases import runs
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     pass
 
 CANARY_SECONDS = 300.0
+COMPILED = ", compiled" if compiled() else ""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="slotcheck")
+@click.version_option(__version__, prog_name="slotcheck", message=f"%(prog)s, version %(version)s{COMPILED}")
 def cli() -> None:
     """Differential testing of vLLM's KV-cache slot allocation against an executable specification."""
 

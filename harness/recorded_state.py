@@ -58,7 +58,7 @@ def _in_flight(replay: Replay, flying: list[list[list[int]]], rows: dict[int, Ro
     ledger = replay.ledger
     ends = {number: request.processed for number, request in ledger.requests.items()}
     for step in flying:
-        batch = Batch()
+        batch = Batch([])
         for number, new in step:
             request = ledger.requests[number]
             ends[number] += new
@@ -74,7 +74,7 @@ def _in_flight(replay: Replay, flying: list[list[list[int]]], rows: dict[int, Ro
 def _named(replay: Replay, state: dict[str, Any]) -> None:
     """What prefix caching knows: names and their copies, references, contents, what is still to be named."""
     oracle = cast(CachingAllocator, replay.oracle)
-    pool = oracle.pool
+    pool = oracle.named
     prefixes: Prefixes = replay.ledger.prefixes  # type: ignore[attr-defined]
     digests = dict(state["digests"])
     for held in oracle.rows.values():

@@ -37,7 +37,7 @@ class WarmupMemory:
         self.over = self.over or any(part.end > self.setting.max_model_len for part in step.parts)
         if self.over or not step.parts:
             return
-        batch = Batch()
+        batch = Batch([])
         for part in step.parts:
             request = self.requests.setdefault(part.request, Request(part.request, part.prompt, part.prompt))
             request.calls += 1

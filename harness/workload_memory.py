@@ -82,7 +82,7 @@ class WorkloadMemory:
                 held = rows.get(name)
                 rows[name] = more if held is None or name in begun else tuple(map(_joined, held, more))
         drafts = dict(planned.drafts)
-        batch = Batch()
+        batch = Batch([])
         for name, tokens in planned.tokens:
             if name not in asked or name not in rows:
                 continue  # the laws tell

@@ -6,6 +6,8 @@ comes before the test, because what nobody reads any more can serve this very ca
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from oracle.breakdown import Breakdown
 from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink, ceil_div
 from oracle.pool import Pool
@@ -18,6 +20,7 @@ ALREADY_RUNNING = "error:AssertionError"
 NOTHING_TO_DO = "error:ValueError"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Allocator:
     """Predicts what a manager with caching off does: rows, counts, order."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from mypy_extensions import mypyc_attr
+
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
 from oracle.cached_rows import begun, cached_rules_of, counted, gated, spared, uncalled
@@ -37,17 +39,17 @@ NOTHING_TO_DO = "error:ValueError"
 ALREADY_RUNNING = "error:AssertionError"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CachingAllocator(Allocator):
     """Predicts what a manager with caching on does: rows, counts, order, hits, names, copies, events."""
-
-    pool: NamedPool
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.rules = cached_rules_of(setting)
-        self.pool = NamedPool(setting.num_blocks, setting.enable_kv_cache_events)
-        self.finder = Finder(setting, self.pool)
-        self.publisher = Publisher(setting, self.pool)
+        #: the pool, as one whose blocks have names
+        self.pool = self.named = NamedPool(setting.num_blocks, setting.enable_kv_cache_events)
+        self.finder = Finder(setting, self.named)
+        self.publisher = Publisher(setting, self.named)
         self.states = [isinstance(group, Mamba) for group in setting.groups]
         self.progress: dict[int, list[Progress]] = {}
         self.found: dict[int, Hit] = {}
@@ -90,7 +92,7 @@ class CachingAllocator(Allocator):
     def follow_hit(self, query: Query, hit: Hit) -> None:
         """Go on as if `hit` had been found: a declared difference."""
         if self.reports:
-            del self.pool.events[-self.reports :], self.publisher.reported[-self.reports :]
+            del self.named.events[-self.reports :], self.publisher.reported[-self.reports :]
         if query.report:
             self.publisher.report(query, hit)
         if query.request >= 0:
@@ -119,7 +121,7 @@ class CachingAllocator(Allocator):
         groups = [*zip(self.rules, rows, hits, copies, strict=True)]
         self.too_early = hits is not self.nothing and self._too_early(hits)
         never = self.setting.num_blocks if self.too_early else 0  # P39
-        pool = self.pool
+        pool = self.named
         if call.full_sequence_must_fit and gate:
             wanted = kept_free + never + sum(gated(rule, work, row, hit, copy, pool) for rule, row, hit, copy in groups)
             if wanted > pool.free:
@@ -163,7 +165,7 @@ class CachingAllocator(Allocator):
     def _too_early(self, hits: Rows) -> bool:
         """P39: the state that the hit begins with is made, or copied, by this very step."""
         for row, state in zip(hits, self.states, strict=True):
-            if state and row and self.pool.first_name(row[-1]) in self.publisher.fresh:
+            if state and row and self.named.first_name(row[-1]) in self.publisher.fresh:
                 return True
         return False
 
@@ -195,10 +197,10 @@ class CachingAllocator(Allocator):
         for rule, row, hit in zip(self.rules, rows, hits, strict=True):
             if rule.adopts:
                 row += begun(rule, work, hit)
-                self.pool.touch(row)
+                self.named.touch(row)
         if call.external:
             for index, rule in enumerate(self.rules):
-                taken = rule.adopt(work, rows[index], self.pool)
+                taken = rule.adopt(work, rows[index], self.named)
                 if taken and self.zeroed[index] and (self.choices.load_zeroing or index not in call.skip_zeroing):
                     self.to_zero[index] += taken
         if self.adopts:
@@ -217,7 +219,7 @@ class CachingAllocator(Allocator):
 
     def _grow(self, index: int, work: Work, row: list[int], progress: Progress, copies: int) -> Row:
         """The copy's block first (P38), then the row's extension."""
-        rule, pool = self.rules[index], self.pool
+        rule, pool = self.rules[index], self.named
         added: list[int] = []
         if copies:
             assert progress.shared is not None
@@ -264,12 +266,12 @@ class CachingAllocator(Allocator):
 
     def evict(self, blocks: Row) -> Observation:
         """P11."""
-        self.pool.evict([block for block in blocks if 0 < block < self.setting.num_blocks])
+        self.named.evict([block for block in blocks if 0 < block < self.setting.num_blocks])
         return self._seen(DONE, self.nothing, None)
 
     def emptied(self) -> bool:
         """P12: all names are forgotten, if nobody holds a block."""
-        return self.pool.reset()
+        return self.named.reset()
 
     def reset(self) -> Observation:
         """P12."""
@@ -281,14 +283,14 @@ class CachingAllocator(Allocator):
 
     def pin(self, blocks: Row) -> Observation:
         """P15: a connector reads the blocks, whoever else lets them go."""
-        self.pool.touch(blocks)
+        self.named.touch(blocks)
         self.pins.append(blocks)
         return self._seen(DONE, self.nothing, None)
 
     def unpin(self, watched: bool) -> Observation:
         """P13; watched blocks go to the end of the queue, and their end is told."""
         if self.pins:
-            (self.pool.give_watched if watched else self.pool.give)(self.pins.popleft())
+            (self.named.give_watched if watched else self.named.give)(self.pins.popleft())
         return self._seen(DONE, self.nothing, None)
 
     def new_step(self) -> Observation:
@@ -301,23 +303,23 @@ class CachingAllocator(Allocator):
             if copies:
                 self.retained.append(copies)
         else:
-            self.pool.give([block for pair in copies for block in pair])
+            self.named.give([block for pair in copies for block in pair])
         self.step_starts()
         reported, self.publisher.reported = tuple(self.publisher.reported), []
         outdated, self.publisher.outdated = frozenset(self.publisher.outdated), set()
-        reused, self.pool.reused = tuple(self.pool.reused), []
-        free, events = self.pool.free, self.pool.drain()
+        reused, self.named.reused = tuple(self.named.reused), []
+        free, events = self.named.free, self.named.drain()
         return Drained(DONE, (drained,), self.nothing, free, copies, events, reused, reported, outdated)
 
     def return_copies(self) -> Observation:
         """P36, S49: source and new block, pair by pair, in one batch."""
         if self.retained:
-            self.pool.give([block for pair in self.retained.popleft() for block in pair])
+            self.named.give([block for pair in self.retained.popleft() for block in pair])
         return self._seen(DONE, self.nothing, None)
 
     def audit(self) -> NamedAudit:
         """Everything."""
-        pool = self.pool
+        pool = self.named
         seen = super().audit()
         return NamedAudit(
             seen.rows,

@@ -6,16 +6,11 @@ from collections import Counter
 from itertools import chain
 
 from oracle.laws import Laws
-from oracle.trace import Audit, NamedAudit, Rows
+from oracle.trace import Audit, NamedAudit
 
 
 class CachingLaws(Laws):
     """The laws of one trace with caching on."""
-
-    def released(self, request: int, rows: Rows, deferred: bool) -> None:
-        super().released(request, rows, False)
-        if deferred:
-            self.popped.append([block for row in rows for block in row if block])  # type: ignore[arg-type]
 
     def audited(self, index: int, audit: Audit) -> None:
         """Free or referenced, never both; references are what rows, deferred blocks and copies hold."""
@@ -28,7 +23,7 @@ class CachingLaws(Laws):
         elif len(free) + len(held) != self.usable:
             self._broken(index, "M14", "conservation", f"{len(free)} free and {len(held)} held, of {self.usable}")
         rows = Counter(filter(None, chain.from_iterable(chain.from_iterable(audit.rows.values()))))
-        rows.update(chain.from_iterable(self.popped))  # type: ignore[arg-type]
+        rows.update(chain.from_iterable(self.popped))
         rows.update(chain.from_iterable(audit.pending))
         rows.update(chain.from_iterable(audit.pinned))
         if any(audit.references[block] != rows[block] for block in held | set(rows)):

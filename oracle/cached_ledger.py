@@ -8,6 +8,7 @@ the step's room, the known tokens and the chunk rule (P40). So an operation stay
 from __future__ import annotations
 
 from attrs import evolve
+from mypy_extensions import mypyc_attr
 
 from oracle.chunks import chunks_of
 from oracle.content import Prefixes
@@ -17,6 +18,7 @@ from oracle.setting import Setting
 from oracle.trace import Call, Extend, Hit, Loaded, Lookup, Query, Release, Resume, Settle
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CachingLedger(Ledger):
     """Resolves the operations of one trace with caching on."""
 

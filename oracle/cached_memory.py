@@ -57,7 +57,7 @@ class CachingMemory(Memory):
     def scheduled(self, call: Call, request: Request, step: Step | None, rows: Rows) -> None:
         contents = self.known.get(request)
         if contents is None:
-            contents = self.known[request] = Contents(request, [])
+            contents = self.known[request] = Contents(request, [], [], {}, {})
         contents.truth = _truth(request)
         if self.drafter.layers and request.content is not contents.content:
             contents.content = request.content

@@ -47,7 +47,7 @@ class Laws:
         self.blocks = frozenset(range(1, setting.num_blocks))
         #: requests with a row, and blocks popped but not given back
         self.holding: set[int] = set()
-        self.popped: list[int] = []
+        self.popped: list[list[int]] = []
         self.realistic = setting.profile == "scheduler"
         limit, longest = setting.in_flight_limit, setting.max_model_len
         self.limit = limit
@@ -116,7 +116,7 @@ class Laws:
         self.holding.discard(request)
         self.alone = None
         if deferred:
-            self.popped.append(sum([len(row) - row.count(0) for row in rows]))
+            self.popped.append([block for row in rows for block in row if block])
 
     def given_back(self) -> None:
         """The oldest deferred blocks are free again."""
@@ -131,7 +131,7 @@ class Laws:
         columns = chain.from_iterable(chain.from_iterable(audit.rows.values()))
         ids = [*audit.free_order, *filter(None, columns)]
         owned = set(ids)
-        count = len(ids) + sum(self.popped)
+        count = len(ids) + sum(map(len, self.popped))
         if len(owned) != len(ids):
             twice = sorted({block for block in ids if ids.count(block) > 1})
             self._broken(index, "A2", "owner", f"blocks {twice} have two owners, or are held and free")

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from attrs import define, field
+from attrs import define
+from mypy_extensions import mypyc_attr
 
 from oracle.content import Content
 from oracle.groups import RSWA, CrossAttention, Mamba
@@ -87,7 +88,7 @@ class Step:
 class Batch:
     """The requests of one engine step."""
 
-    steps: list[Step] = field(factory=list)
+    steps: list[Step]
     new: int = 0
 
 
@@ -107,6 +108,7 @@ class Settled:
     accepted: list[int]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ledger:
     """Resolves the operations of one trace; see the module's docstring."""
 
@@ -115,7 +117,7 @@ class Ledger:
         self.requests: dict[int, Request] = {}
         #: those with status RUNNING, in the order of their admission
         self.running: list[Request] = []
-        self.open = Batch()
+        self.open = Batch([])
         self.launched: deque[Batch] = deque()
         self.deferred: deque[Deferred] = deque()
         self.index = -1
@@ -256,7 +258,7 @@ class Ledger:
             for step in self.open.steps:
                 step.request.scheduled = False
             self.launched.append(self.open)
-            self.open = Batch()
+            self.open = Batch([])
 
     # ------------------------------------------------------------------------------------------ settle
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from copy import copy
 from itertools import chain
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, frozen
 
 from oracle.content import Content
 from oracle.groups import (
@@ -67,15 +67,15 @@ class Contents:
     identity: Request
     truth: list[int]
     """Number of the token at each known position."""
+    encoder: list[int]
+    rings: dict[int, list[int]]
+    states: dict[int, int]
+    """Per Mamba group the block with the state after `done` tokens."""
     done: int = 0
     """Tokens whose outcome is known: where the next step really begins."""
     tainted: bool = False
     """A violation was reported: what follows from it is not reported again."""
-    encoder: list[int] = field(factory=list)
     encoder_written: bool = False
-    rings: dict[int, list[int]] = field(factory=dict)
-    states: dict[int, int] = field(factory=dict)
-    """Per Mamba group the block with the state after `done` tokens."""
     tags: frozenset[str] = COMPUTED
     content: Content | None = None
     own: int = 0
@@ -117,7 +117,7 @@ class Memory:
         """A call was granted. An async load writes at once: nothing orders it behind a step in flight."""
         contents = self.known.get(request)
         if contents is None:
-            contents = self.known[request] = Contents(request, [])
+            contents = self.known[request] = Contents(request, [], [], {}, {})
         missing = call.tokens - len(contents.truth)
         if missing > 0:
             contents.truth += range(self.next, self.next + missing)
@@ -331,7 +331,8 @@ class Memory:
 
     def given(self, request: Request, done: int, rows: Rows) -> None:
         """A request that was there before the trace began: what its row holds of `done` tokens is taken to be right."""
-        contents = self.known[request] = Contents(request, [*range(self.next, self.next + request.tokens)], done)
+        truth = [*range(self.next, self.next + request.tokens)]
+        contents = self.known[request] = Contents(request, truth, [], {}, {}, done)
         self.next += request.tokens
         if done and any(rows):
             self._load(contents, done, rows)

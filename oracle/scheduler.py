@@ -8,14 +8,12 @@ of blocks is the allocator's affair. All counts in tokens unless said.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from attrs import evolve
 
 from oracle.breakdown import Breakdown, formula
 from oracle.chunks import Chunks, chunks_of
 from oracle.methods import draft_counts, method, takes_counts
+from oracle.scheduler_queues import Ask, Free, Look, Publish
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.scheduler_step import NextStep
@@ -27,8 +25,10 @@ from oracle.workload import PAUSED_NEW, RUNNING, UNPAUSED, Planned
 class Scheduler(Loads):
     """Predicts every step of a setting. The arguments are those of `Queues` and `Loads`."""
 
-    def __init__(self, setting: SchedulerSetting, *calls: Callable[..., Any], blocks: Blocks | None = None) -> None:
-        super().__init__(setting, *calls, blocks=blocks)
+    def __init__(
+        self, setting: SchedulerSetting, ask: Ask, free: Free, look: Look, name: Publish, blocks: Blocks | None = None
+    ) -> None:
+        super().__init__(setting, ask, free, look, name, blocks)
         facts, choices = setting.facts, setting.choices
         self.budget, self.rows = setting.budget, setting.max_num_batched_tokens
         self.active = facts.active or setting.max_num_seqs

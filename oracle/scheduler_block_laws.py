@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from attrs import define, field
+from attrs import define
 
 from oracle.client import Client
 from oracle.groups import ceil_div
@@ -30,7 +30,7 @@ class Known(Client):
     priority: int
     arrival: int
     held: int = 0
-    arrivals: list[int] = field(factory=list)
+    arrivals: list[int]
     """Those of the pieces that are not taken yet."""
 
 

@@ -85,6 +85,7 @@ class SchedulerLaws(BlockLaws):
             priority=operation.priority,
             arrival=arrival,
             session=operation.session,
+            arrivals=[],
         )
         self.sessions |= operation.session
         if self.encoders is not None:

@@ -30,6 +30,9 @@ from oracle.workload import (
 )
 
 Ask = Callable[[Call], Observation]
+Free = Callable[[int], None]
+Look = Callable[[Request], tuple[int, int]]
+Publish = Callable[[Request, Call, int], None]
 
 
 class Queues:
@@ -38,14 +41,7 @@ class Queues:
     With caching on: `look` finds a hit and a junction (tokens), `name` publishes what is computed for sure.
     """
 
-    def __init__(
-        self,
-        setting: SchedulerSetting,
-        ask: Ask,
-        free: Callable[[int], None],
-        look: Callable[[Request], tuple[int, int]] = lambda request: (0, 0),
-        name: Callable[[Request, Call, int], None] = lambda request, call, tokens: None,
-    ) -> None:
+    def __init__(self, setting: SchedulerSetting, ask: Ask, free: Free, look: Look, name: Publish) -> None:
         facts = setting.facts
         self.ask, self.free, self.look, self.name = ask, free, look, name
         self.caching = setting.enable_caching

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from oracle.content import Content
 from oracle.groups import Mamba, ceil_div
 from oracle.remote import FarSide
+from oracle.scheduler_queues import Ask, Free, Look, Publish
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_sessions import Sessions
 from oracle.scheduler_setting import RECOMPUTE, SchedulerSetting
@@ -53,8 +55,10 @@ class Blocks(Protocol):
 class Loads(Sessions):
     """Queues with a connector. `blocks` is asked where the setting has one."""
 
-    def __init__(self, setting: SchedulerSetting, *calls: Callable[..., Any], blocks: Blocks | None = None) -> None:
-        super().__init__(setting, *calls)
+    def __init__(
+        self, setting: SchedulerSetting, ask: Ask, free: Free, look: Look, name: Publish, blocks: Blocks | None = None
+    ) -> None:
+        super().__init__(setting, ask, free, look, name)
         self.connected, self.fenced = setting.kv_connector, setting.defers_frees
         self.delivers = setting.drops_preempted
         self.recomputes = setting.kv_load_failure_policy == RECOMPUTE
@@ -263,7 +267,7 @@ class Loads(Sessions):
         """Blocks that are sent, or loaded for nobody, come back with a step."""
         return super().busy() or bool(self.kept)
 
-    def submit(self, operation: Submit, arrival: int, *more: Any) -> None:
+    def submit(self, operation: Submit, arrival: int, content: Content | None = None) -> None:
         """A request arrives."""
         self.far.submitted(operation)
-        super().submit(operation, arrival, *more)
+        super().submit(operation, arrival, content)

@@ -25,7 +25,13 @@ class Engine:
         self.setting = SchedulerSetting(groups=(FullAttention(block_size=fields.pop("b", 4)),), **base | fields)
         self.allocator = Allocator(self.setting)
         self.lookaheads: list[int] = []
-        self.scheduler = Scheduler(self.setting, self._ask, lambda name: self.allocator.release(name, False) and None)
+        self.scheduler = Scheduler(
+            self.setting,
+            self._ask,
+            lambda name: self.allocator.release(name, False) and None,
+            lambda request: (0, 0),
+            lambda request, call, tokens: None,
+        )
         self.arrivals = 0
 
     def _ask(self, call: Any) -> Any:
