@@ -6,7 +6,7 @@ from collections import Counter
 
 from harness.rules_grid import ALL_DRAFTS, MANY, methods_at
 from harness.rules_places import KEPT, own_rows
-from oracle.budget import ACTIVE, LONGEST, REFUSALS, Case, Facts
+from oracle.budget import ACTIVE, LONGEST, REFUSALS, THRESHOLD, Case, Facts
 from oracle.methods import METHODS, TARGET_PASS
 from oracle.released import rows_of
 from oracle.releases import NEWEST, choices_of
@@ -57,6 +57,7 @@ def minima_of(release: str | None) -> dict[str, int]:
         (choices.drop_option, ["drop off by switch"]),
         (choices.own_pass_limited, ["active clamped"]),
         (choices.active_option, [f"refused {ACTIVE}", "A given"]),
+        (choices.threshold_bounded, [f"refused {THRESHOLD}"]),
         (choices.draft_counts, ["draft counts"]),
         (any(row.runner == "V2" for row in rows.values()), ["overlap on V2"]),
     ):

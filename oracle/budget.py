@@ -165,7 +165,7 @@ def refusal(case: Case) -> str:
         return SEQS
     if case.active is not None and case.active > case.seqs:
         return ACTIVE
-    if case.threshold is not None and case.threshold > LONGEST:
+    if case.choices.threshold_bounded and case.threshold is not None and case.threshold > LONGEST:
         return THRESHOLD
     if case.overlap and not row.overlaps:
         return OVERLAP

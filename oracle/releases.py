@@ -190,6 +190,8 @@ class Choices:
     """Who waits with blocks has a queue of his own, which goes first; else whoever was set aside has one (S8)."""
     threshold_alone: bool = False
     """The long-prefill cap holds for a request that is alone too (S4)."""
+    threshold_bounded: bool = True
+    """A long-prefill cap above the longest request is refused (S4)."""
     adaptive_threshold: bool = True
     """The long-prefill cap can follow the number of requests (S4)."""
     pads_alone: bool = True

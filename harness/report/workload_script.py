@@ -17,6 +17,7 @@ from harness.workload_outcome import WorkloadOutcome
 from oracle.budget import Case
 from oracle.content import LONGEST_ITEM, item_length
 from oracle.groups import Mamba
+from oracle.releases import NEWEST
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
 from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
@@ -38,13 +39,14 @@ def script(
         version=__version__,
         release=release or "unknown",
         setting=setting,
+        older=setting.release != NEWEST,
         target=repr(models.target),
         drafter=repr(models.drafter) if setting.num_speculative_tokens else "None",
         method=_drafter(setting),
         specs=[spec_text(group, indent=4) for group in setting.groups],
         classes=sorted({spec_arguments(group)[0] for group in setting.groups}),
         scheduler_config=call_text(
-            "scheduler_config=SchedulerConfig", keywords(scheduler_arguments(setting)), indent=4
+            "scheduler_config=SchedulerConfig", keywords(_scheduler(setting)), indent=4
         ).strip(),
         workload=_lines(trace, outcome, difference.step, steps),
         raises=difference.sign.removeprefix("error:") if difference.aspect == "error" else "",
@@ -64,6 +66,16 @@ def script(
         bypassed=bool(setting.num_speculative_tokens) and setting.method in BYPASSED,
         states=any(isinstance(group, Mamba) for group in setting.groups),
     )
+
+
+def _scheduler(setting: SchedulerSetting) -> dict[str, object]:
+    """The arguments of `SchedulerConfig` that the setting's release has."""
+    choices = setting.choices
+    there = {
+        "max_num_active_seqs": choices.active_option,
+        "long_prefill_token_threshold_adaptive": choices.adaptive_threshold,
+    }
+    return {name: value for name, value in scheduler_arguments(setting).items() if there.get(name, True)}
 
 
 def _drafter(setting: SchedulerSetting) -> list[str]:

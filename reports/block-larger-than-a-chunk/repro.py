@@ -37,6 +37,9 @@ class Grammars:
     def validate_tokens(self, request, tokens):
         return tokens
 
+    def should_advance(self, request, new_token_ids=None):
+        return False
+
 
 def folder(config):
     path = tempfile.mkdtemp(prefix="repro-model-")
@@ -61,9 +64,7 @@ config = VllmConfig(
         max_num_batched_tokens=1,
         max_num_seqs=1,
         max_num_scheduled_tokens=None,
-        max_num_active_seqs=None,
         long_prefill_token_threshold=0,
-        long_prefill_token_threshold_adaptive=False,
         enable_chunked_prefill=True,
         policy="fcfs",
         prefill_schedule_interval=1,
@@ -105,7 +106,7 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0, **far):
+def submit(request, prompt, max_tokens=1, priority=0, ):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
@@ -158,7 +159,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
         indices = {name: index for index, name in enumerate(names)}
         runner = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         scheduler.update_from_output(out, runner)
-        if DRAFTS and DEPTH == 1 and names and not out.skip_drafts:
+        if DRAFTS and DEPTH == 1 and names:
             most = out.num_spec_tokens_to_schedule
             made = [[TOKEN] * min(drafts.get(int(name), most), most) for name in names]
             scheduler.update_draft_token_ids(DraftTokenIds(names, made))

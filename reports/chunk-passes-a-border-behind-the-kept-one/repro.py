@@ -45,6 +45,9 @@ class Grammars:
     def validate_tokens(self, request, tokens):
         return tokens
 
+    def should_advance(self, request, new_token_ids=None):
+        return False
+
 
 def folder(config):
     path = tempfile.mkdtemp(prefix="repro-model-")
@@ -76,9 +79,7 @@ config = VllmConfig(
         max_num_batched_tokens=13,
         max_num_seqs=5,
         max_num_scheduled_tokens=None,
-        max_num_active_seqs=None,
         long_prefill_token_threshold=0,
-        long_prefill_token_threshold_adaptive=False,
         enable_chunked_prefill=True,
         policy="fcfs",
         prefill_schedule_interval=1,
@@ -110,14 +111,13 @@ scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
         num_blocks=6,
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
-        prefix_cache_retention_interval=None,
     ),
     grammars,
     block_size=4,
     hash_block_size=4,
 )
 init_none_hash(sha256)
-hasher = get_request_block_hasher(4, sha256, 0)
+hasher = get_request_block_hasher(4, sha256)
 flights = []
 arrivals = 0
 got = None
@@ -178,7 +178,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
         indices = {name: index for index, name in enumerate(names)}
         runner = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         scheduler.update_from_output(out, runner)
-        if DRAFTS and DEPTH == 1 and names and not out.skip_drafts:
+        if DRAFTS and DEPTH == 1 and names:
             most = out.num_spec_tokens_to_schedule
             made = [[TOKEN] * min(drafts.get(int(name), most), most) for name in names]
             scheduler.update_draft_token_ids(DraftTokenIds(names, made))

@@ -31,12 +31,15 @@ from vllm.v1.request import Request, RequestStatus
 STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 1, 1
 
 
-class NoGrammar:
+class Grammars:
     def accept_tokens(self, request, tokens):
         return True
 
     def validate_tokens(self, request, tokens):
         return tokens
+
+    def should_advance(self, request, new_token_ids=None):
+        return False
 
 
 def folder(config):
@@ -53,11 +56,10 @@ model = ModelConfig(
     dtype="float16",
     max_model_len=3,
 )
-drafter = {'architectures': ['Qwen3DSparkModel'], 'model_type': 'qwen3', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 1, 'num_attention_heads': 4, 'num_key_value_heads': 4, 'head_dim': 16, 'vocab_size': 128, 'max_position_embeddings': 4096, 'rms_norm_eps': 1e-05, 'hidden_act': 'silu', 'tie_word_embeddings': False, 'torch_dtype': 'float16', 'dflash_config': {'mask_token_id': 127, 'target_layer_ids': [1, 2]}, 'markov_rank': 8, 'markov_head_type': 'vanilla', 'block_size': 8, 'sample_from_anchor': False}
+drafter = {'architectures': ['Qwen3DSparkModel'], 'model_type': 'qwen3', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 1, 'num_attention_heads': 4, 'num_key_value_heads': 4, 'head_dim': 16, 'vocab_size': 128, 'max_position_embeddings': 4096, 'rms_norm_eps': 1e-05, 'hidden_act': 'silu', 'tie_word_embeddings': False, 'torch_dtype': 'float16', 'dflash_config': {'mask_token_id': 127, 'target_layer_ids': [1, 2]}, 'markov_rank': 8, 'markov_head_type': 'vanilla', 'block_size': 8, 'sample_from_anchor': False, 'dspark_bonus_anchor': True}
 speculation = SpeculativeConfig(
     method="dspark",
-    num_speculative_tokens=DRAFTS,
-    parallel_drafting=False,
+    num_speculative_tokens=1,
     target_model_config=model,
     target_parallel_config=ParallelConfig(),
     **({} if drafter is None else {"model": folder(drafter)}),
@@ -90,6 +92,7 @@ config.cache_config.block_size = 1
 specs = [
     FullAttentionSpec(block_size=1, num_kv_heads=2, head_size=8, dtype=torch.float16),
 ]
+grammars = Grammars()
 scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
     config,
     KVCacheConfig(
@@ -97,7 +100,7 @@ scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
     ),
-    NoGrammar(),
+    grammars,
     block_size=1,
     hash_block_size=1,
 )
@@ -106,23 +109,25 @@ arrivals = 0
 got = None
 
 
-def submit(request, prompt, max_tokens=1, priority=0):
+def submit(request, prompt, max_tokens=1, priority=0, ):
     global arrivals
     arrivals += 1
     sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
     more = {"arrival_time": float(arrivals), "priority": priority}
-    scheduler.add_request(Request(str(request), [TOKEN] * prompt, sampling, None, **more))
+    tokens = [TOKEN] * prompt
+    made = Request(str(request), tokens, sampling, None, **more)
+    scheduler.add_request(made)
 
 
 def abort(request):
     scheduler.finish_requests(str(request), RequestStatus.FINISHED_ABORTED)
 
 
-def reset(running):
+def reset(running=True):
     scheduler.reset_prefix_cache(reset_running_requests=running)
 
 
-def pause(state):
+def pause(state="unpaused"):
     scheduler.set_pause_state(PauseState[state.upper()])
 
 
@@ -144,7 +149,7 @@ def step(accepted={}, stops={}, drafts={}, early=False):
     )
     print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
     flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
-    while len(flights) >= (1 if early else DEPTH):
+    while len(flights) >= (1 if early or all(one.is_finished() for one in scheduler.requests.values()) else DEPTH):
         out, sampling = flights.pop(0)
         names = list(out.num_scheduled_tokens)
         tokens = []
@@ -157,16 +162,15 @@ def step(accepted={}, stops={}, drafts={}, early=False):
         indices = {name: index for index, name in enumerate(names)}
         runner = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         scheduler.update_from_output(out, runner)
-        if DRAFTS and DEPTH == 1 and names and not out.skip_drafts:
+        if DRAFTS and DEPTH == 1 and names:
             most = out.num_spec_tokens_to_schedule
             made = [[TOKEN] * min(drafts.get(int(name), most), most) for name in names]
             scheduler.update_draft_token_ids(DraftTokenIds(names, made))
 
 
 def run():
-    submit(request=0, prompt=1, max_tokens=1, priority=0, remote=0, load='async', unknown=0, again=False, keeps=False, encoder=0, grammar=0)
-    for _ in range(1):
-        step()
+    submit(request=0, prompt=1)
+    step()
 
 
 run()
