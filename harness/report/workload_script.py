@@ -45,9 +45,7 @@ def script(
         method=_drafter(setting),
         specs=[spec_text(group, indent=4) for group in setting.groups],
         classes=sorted({spec_arguments(group)[0] for group in setting.groups}),
-        scheduler_config=call_text(
-            "scheduler_config=SchedulerConfig", keywords(_scheduler(setting)), indent=4
-        ).strip(),
+        scheduler_config=call_text("scheduler_config=SchedulerConfig", keywords(_scheduler(setting)), indent=4).strip(),
         workload=_lines(trace, outcome, difference.step, steps),
         raises=difference.sign.removeprefix("error:") if difference.aspect == "error" else "",
         law=difference.rule if difference.aspect == "law" else "",
