@@ -13,6 +13,7 @@ from oracle.methods import unreserved
 from oracle.released import method_of
 from oracle.scheduler import Scheduler
 from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import PAUSED_NEW, PAUSED_SESSION
 
 #: columns counted without the DCP ranks that they are spread over
 UNSHARDED = "without the DCP factor"
@@ -89,6 +90,12 @@ def begun_by(setting: SchedulerSetting) -> str:
     """S10, S44: a load need not leave what the rest of its own prompt needs, unless all of that must fit."""
     begins = setting.kv_connector and not setting.scheduler_reserve_full_isl and setting.choices.holders_first
     return "load without the rest of its prompt" if begins else ""
+
+
+def asleep_by(prediction: Scheduler) -> tuple[str, ...]:
+    """Under PAUSED_NEW the queue is not counted, but sessions that wait for input in it are subtracted."""
+    apart = prediction.paused == PAUSED_NEW and any(one.status == PAUSED_SESSION for one in prediction.waiting)
+    return ("sessions without blocks",) if apart else ()
 
 
 def unfreed_by(setting: SchedulerSetting) -> str:

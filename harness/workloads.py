@@ -180,6 +180,7 @@ class Judge:
     def _situation(self, note: Note) -> None:
         """State of the requests, with the laws of certainty."""
         self.laws.settled(note.answer, self.flying)
+        self.reach["session without blocks x pause"] += bool(note.answer.running) and self.laws.rests_apart()
         if self.options.predict:
             self.prediction.situation(note.answer, *note.arguments)
 

@@ -19,6 +19,7 @@ from oracle.workload import (
     ASK,
     FREE,
     PAUSED_ALL,
+    PAUSED_NEW,
     POP,
     RUNNING,
     UNPAUSED,
@@ -40,6 +41,9 @@ HELD = "nobody runs, blocks are held"
 SESSIONS = "nobody runs beside sessions that hold blocks"
 #: ... or the only one needs more, and nobody but itself holds any
 SESSION = "a session does not go on beside its own blocks"
+#: what is told of an engine that sleeps although somebody could move; where sessions wait that hold nothing
+SLEEPS = "the engine sleeps"
+ASLEEP = "the engine sleeps beside sessions without blocks"
 #: a preemption in vain, since the one who would have to go next holds blocks that do not come free at once
 NEXT_STAYS = "not scheduled, the next victim is in flight"
 
@@ -312,6 +316,10 @@ class SchedulerLaws(BlockLaws):
             self.broken("owner", "not returned", f"request {name} has ended and holds {known.held} blocks")
         self.running = [other for other in self.running if other is not known]
 
+    def rests_apart(self) -> bool:
+        """Whether no newcomer is admitted, and a session waits for input that holds nothing."""
+        return self.paused == PAUSED_NEW and any(one.waits and not one.held for one in self.live.values())
+
     def settled(self, situation: Situation, flying: int) -> None:
         """Certainty: computed less placeholders is what is surely there; with nothing in flight there are no others.
 
@@ -320,7 +328,8 @@ class SchedulerLaws(BlockLaws):
         able = situation.running and self.paused != PAUSED_ALL
         if not (situation.busy or flying) and (able or self.kept or self.parked):
             waits = f"requests {situation.running} run" if able else "blocks are to come back"
-            self.broken("progress", "the engine sleeps", f"nothing is in flight, the engine sleeps, and {waits}")
+            what = ASLEEP if self.rests_apart() else SLEEPS
+            self.broken("progress", what, f"nothing is in flight, the engine sleeps, and {waits}")
         for state in situation.states:
             known = self.live.get(state.request)
             if known is None:

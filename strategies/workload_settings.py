@@ -264,6 +264,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     ahead, kept = row.prefill_lookahead.of(drafts), row.charged.of(drafts)
     depth = 2 if "overlap" in drawn and row.overlaps else 1
     longest = 9 + reader.below(48)
+    if {"session", "overlap", "urgent_last"} <= drawn.on:  # who is answered when it has been preempted, in a pause
+        drawn.on |= {"pause", "grow"}
     if "connector" in drawn and "overlap" in drawn:  # who ends while a step of it is in flight keeps its blocks back
         drawn.on |= {"abort", "stops"}
     encoded = 1 + reader.below(24) if "encoder" in drawn else 0
@@ -331,6 +333,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         items.pop("disable_chunked_mm_input", None)
     more |= items
     sixths = POOL_SIXTHS[reader.below(len(POOL_SIXTHS))]
+    if {"session", "overlap", "pause"} <= drawn.on:
+        sixths = min(sixths, 7)
     budget = reader.byte()
     if encoded:
         more["max_num_encoder_input_tokens"] = encoded + (budget >> 1) % (2 * encoded) * (budget & 1)

@@ -65,6 +65,8 @@ class Operations:
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)
         self.sessions = "session" in drawn and not (setting.max_encoder_len or setting.encoder_cache_size)
+        #: whether sessions may be answered after a preemption, while the engine is paused
+        self.rests = self.sessions and "pause" in drawn and setting.in_flight_depth > 1
         #: where most prompts have their items, so that they share prefixes
         self.layout = self._layout(reader.byte()) if setting.encoder_cache_size else ()
 
@@ -79,6 +81,8 @@ class Operations:
         choice = self.reader.byte()
         if choice < self.arrivals or (self.count < 3 and choice < 128):
             return self._submit()
+        if self.rests and choice >= 236:
+            return self._event(choice)
         if self.sessions and choice >= 176 and choice & 3:
             return self._update(choice)
         if self.events and choice >= 244:
@@ -147,7 +151,8 @@ class Operations:
         )
         if self.sessions and value % 3:
             most = 1 + value % 5 if value & 64 else min(most, self.longest // 2)
-            plain = evolve(plain, session=True, prompt=1 + prompt % (self.longest // 3 + 1), max_tokens=most)
+            most, part = (1 + value % 2, self.longest // 2) if self.rests else (most, self.longest // 3)
+            plain = evolve(plain, session=True, prompt=1 + prompt % (part + 1), max_tokens=most)
         if self.setting.encoder_cache_size:
             plain = evolve(plain, items=self._items(plain.prompt))
         if self.setting.pooling:
@@ -186,6 +191,8 @@ class Operations:
             return Abort(request=value % max(1, self.count))
         if name == "reset":
             return Reset(running=bool(value & 3) and self.may_reset, connector=bool(value & 4))
+        if self.rests and value & 1:
+            return Pause(state=PAUSED_NEW)
         return Pause(state=(UNPAUSED, PAUSED_NEW, PAUSED_ALL)[value % 3])
 
     def _step(self, choice: int) -> Step:

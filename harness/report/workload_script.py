@@ -18,6 +18,7 @@ from oracle.budget import Case
 from oracle.content import LONGEST_ITEM, item_length
 from oracle.groups import Mamba
 from oracle.releases import NEWEST
+from oracle.scheduler_laws import ASLEEP, SLEEPS
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
 from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
@@ -51,6 +52,7 @@ def script(
         law=difference.rule if difference.aspect == "law" else "",
         resets=any(isinstance(one, Reset) for one in trace.operations)
         and (setting.kv_connector or any(isinstance(one, Submit) and one.session for one in trace.operations)),
+        sleeps=difference.sign in (SLEEPS, ASLEEP),
         stuck=difference.rule in ("progress", "drain"),
         expected=difference.expected,
         observed=difference.observed,

@@ -1,0 +1,185 @@
+"""A paused engine sleeps while requests run, where a session waits for input without blocks.
+
+Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
+it is gone. Written by slotcheck 0.1.0. Fingerprint:
+scheduler/law/scheduler/progress/the engine sleeps beside sessions without blocks.
+"""
+
+import json
+import os
+import sys
+import tempfile
+
+os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
+os.environ["TORCH_LOGS"] = "-all"  # no warnings of torch's own
+if not any(map(os.path.exists, ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128"))):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no GPU here, and none is needed
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+STOP, TOKEN, DEPTH, DRAFTS = 120, 2, 2, 0
+
+
+class Grammars:
+    def accept_tokens(self, request, tokens):
+        return True
+
+    def validate_tokens(self, request, tokens):
+        return tokens
+
+
+def folder(config):
+    path = tempfile.mkdtemp(prefix="repro-model-")
+    with open(os.path.join(path, "config.json"), "w") as stream:
+        json.dump(config, stream)
+    return path
+
+
+register_all_kvcache_specs(None)
+model = ModelConfig(
+    model=folder({'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 2, 'num_attention_heads': 4, 'num_key_value_heads': 4, 'head_dim': 16, 'vocab_size': 128, 'max_position_embeddings': 4096, 'rms_norm_eps': 1e-05, 'hidden_act': 'silu', 'tie_word_embeddings': False, 'torch_dtype': 'float16'}),
+    skip_tokenizer_init=True,
+    dtype="float16",
+    max_model_len=10,
+)
+speculation = None
+config = VllmConfig(
+    model_config=model,
+    scheduler_config=SchedulerConfig(
+        max_model_len=10,
+        is_encoder_decoder=False,
+        max_num_batched_tokens=10,
+        max_num_seqs=2,
+        max_num_scheduled_tokens=None,
+        max_num_active_seqs=None,
+        long_prefill_token_threshold=0,
+        long_prefill_token_threshold_adaptive=False,
+        enable_chunked_prefill=True,
+        policy="fcfs",
+        prefill_schedule_interval=1,
+        scheduler_reserve_full_isl=True,
+        watermark=0.0,
+        async_scheduling=True,
+    ),
+    cache_config=CacheConfig(block_size=16, enable_prefix_caching=False),
+    parallel_config=ParallelConfig(),
+    device_config=DeviceConfig("cpu"),
+    speculative_config=speculation,
+)
+config.cache_config.num_gpu_blocks = 11
+config.cache_config.block_size = 1
+specs = [
+    FullAttentionSpec(block_size=1, num_kv_heads=2, head_size=8, dtype=torch.float16),
+]
+grammars = Grammars()
+scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
+    config,
+    KVCacheConfig(
+        num_blocks=11,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
+    ),
+    grammars,
+    block_size=1,
+    hash_block_size=1,
+)
+flights = []
+arrivals = 0
+got = None
+
+
+def submit(request, prompt, max_tokens=1, priority=0, session=False, ):
+    global arrivals
+    arrivals += 1
+    sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
+    more = {"arrival_time": float(arrivals), "priority": priority}
+    more["resumable"] = session
+    tokens = [TOKEN] * prompt
+    made = Request(str(request), tokens, sampling, None, **more)
+    scheduler.add_request(made)
+
+
+def update(request, prompt=0, max_tokens=1):
+    """The next piece of a session's input, or its end."""
+    global arrivals
+    arrivals += 1
+    sampling = SamplingParams(max_tokens=max_tokens, stop_token_ids=[STOP])
+    more = {"arrival_time": float(arrivals), "resumable": prompt > 0}
+    scheduler.add_request(Request(str(request), [TOKEN] * max(1, prompt), sampling, None, **more))
+
+
+def abort(request):
+    scheduler.finish_requests(str(request), RequestStatus.FINISHED_ABORTED)
+
+
+def reset(running=True):
+    scheduler.reset_prefix_cache(reset_running_requests=running)
+
+
+def pause(state="unpaused"):
+    scheduler.set_pause_state(PauseState[state.upper()])
+
+
+def step(accepted={}, stops={}, drafts={}, early=False):
+    """Plan a step; when as many are in flight as may be, the oldest one's output comes back."""
+    global got
+    out = scheduler.schedule()
+    cached = out.scheduled_cached_reqs
+    rows = [(new.req_id, new.num_computed_tokens, tuple(map(tuple, new.block_ids))) for new in out.scheduled_new_reqs]
+    rows += [
+        (name, computed, tuple(map(tuple, blocks or ())))
+        for name, computed, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids)
+    ]
+    got = (
+        dict(out.num_scheduled_tokens),
+        {k: len(v) for k, v in out.scheduled_spec_decode_tokens.items()},
+        rows,
+        tuple((copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()),
+    )
+    print("step:", got[0] or "nobody is scheduled", "drafts:", got[1])
+    flights.append((out, [name for name in got[0] if not scheduler.requests[name].is_prefill_chunk]))
+    while len(flights) >= (1 if early or all(one.is_finished() for one in scheduler.requests.values()) else DEPTH):
+        out, sampling = flights.pop(0)
+        names = list(out.num_scheduled_tokens)
+        tokens = []
+        for name in names:
+            offered = len(out.scheduled_spec_decode_tokens.get(name, ()))
+            made = [TOKEN] * (1 + min(accepted.get(int(name), 0), offered)) if name in sampling else []
+            if made and int(name) in stops:
+                made[min(stops[int(name)], len(made) - 1)] = STOP
+            tokens.append(made)
+        indices = {name: index for index, name in enumerate(names)}
+        runner = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
+        scheduler.update_from_output(out, runner)
+        if DRAFTS and DEPTH == 1 and names and not out.skip_drafts:
+            most = out.num_spec_tokens_to_schedule
+            made = [[TOKEN] * min(drafts.get(int(name), most), most) for name in names]
+            scheduler.update_draft_token_ids(DraftTokenIds(names, made))
+
+
+def run():
+    submit(request=0, prompt=4, max_tokens=6)
+    submit(request=1, prompt=6, session=True)
+    step()
+    step()
+    pause(state='paused_new')
+    step()
+    step(early=True)
+
+
+run()
+if scheduler.running and not flights and not scheduler.has_requests():
+    print(f"nothing is in flight, {len(scheduler.running)} requests run, and the engine is told that there is nothing to do")
+    print("the defect is there")
+    sys.exit(1)
+print("the defect is gone")
