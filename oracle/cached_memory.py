@@ -45,7 +45,7 @@ class CachingMemory(Memory):
         self.early: set[int] = set()
         #: blocks that a load fills although the copy into them waits for its step
         self.raced: set[int] = set()
-        #: blocks of diverged hits that nobody filled (P26)
+        #: blocks of diverged hits that nobody filled (P26), and copies of them
         self.lacking: set[int] = set()
         #: blocks with the state at the start of a chunk that went past the next border without stopping there
         self.passed: set[int] = set()
@@ -62,6 +62,10 @@ class CachingMemory(Memory):
         if self.drafter.layers and request.content is not contents.content:
             contents.content = request.content
             self.drafter.discards(contents, request.content.kept if request.content else 0, rows)
+        if self.lacking:  # whoever takes a block anew writes it
+            start = call.local if request.calls == 1 else call.computed
+            for group in self.positional:
+                self.lacking.difference_update(rows[group][-(-start // self.sizes[group]) :])
         if request.calls == 1:
             contents.own, contents.misdrafted = call.computed + call.external, False
             contents.rings, contents.states = {}, {}
@@ -199,6 +203,9 @@ class CachingMemory(Memory):
             own += copies if batch is until else ()
             for source, target in copies:
                 self.early.discard(target)
+                self.lacking.discard(target)
+                if source in self.lacking:
+                    self.lacking.add(target)
                 owner = self.owner.get(source)
                 if owner is not None:
                     self._page(target, owner)[:] = self.pages[owner][source]

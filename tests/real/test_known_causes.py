@@ -11,9 +11,9 @@ from harness.findings import Declared, load
 from harness.outcome import Options
 from harness.targets.cached import CachingManager
 from harness.trace_run import run_trace
-from oracle.groups import Mamba, SlidingWindow
+from oracle.groups import FullAttention, HiddenState, Mamba, SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import Difference, Extend, NewStep, Release, Settle, Trace
+from oracle.trace import Difference, Evict, Extend, Loaded, NewStep, Release, Settle, Trace
 
 DECLARED = Declared(load(), "0.33.0")
 FORGOTTEN = next(finding for finding in load() if finding.name == "refusal-forgets-the-checkpoint").trace()
@@ -43,6 +43,31 @@ HIT = Trace(
         Extend(request=1, new=0, prompt=7, full_sequence_must_fit=True),
     ),
 )
+#: request 1 diverges: full attention hits 8, the hidden states behind 4 are nowhere. Its block for 4..7 gets names when
+#: the token behind them has been loaded; request 2 hits 7 and copies that block
+COPIED = Trace(
+    setting=Setting(
+        groups=(
+            FullAttention(block_size=4),
+            HiddenState(block_size=4),
+            Mamba(block_size=2, checkpoint_blocks=1, checkpoint_alignment=1),
+        ),
+        num_blocks=14,
+        max_model_len=11,
+        enable_caching=True,
+        hash_block_size=1,
+        kv_connector=True,
+        divergent_hits=True,
+    ),
+    operations=(
+        Extend(request=0, new=8, prompt=8),
+        Settle(),
+        Evict(blocks=(4, 6)),
+        Extend(request=1, new=0, prompt=10, external=1),
+        Loaded(request=1),
+        Extend(request=2, new=0, prompt=9),
+    ),
+)
 
 
 def shown(trace: Trace, make: Any) -> Difference:
@@ -70,6 +95,7 @@ class Raises(CachingManager):
         (FORGOTTEN, "refusal-forgets-the-checkpoint"),
         (AHEAD, "state-named-behind-its-chunk"),
         (HIT, "gate-pays-twice-for-dead-columns"),
+        (COPIED, "diverged-hit-of-another-attention-group"),
     ],
 )
 def test_the_release_shows_it(trace: Trace, name: str) -> None:
