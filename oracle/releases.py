@@ -203,9 +203,13 @@ class Choices:
     spares_unfreed: bool = True
     """Nobody is preempted whose blocks would not come free now (S49)."""
     load_failures_whole: bool = True
-    skip_covers_loads: bool = True
-    pooled_keeps_place: bool = False
     """A load can be told to have failed as a whole (S48)."""
+    skip_covers_loads: bool = True
+    """Who does not read the prefix cache loads nothing either (S42)."""
+    pooled_keeps_place: bool = False
+    """A position is kept for a sampled token where the model pools and none comes (S55)."""
+    pools_on_v2: bool = True
+    """The V2 runner takes models that pool (S10)."""
     stop_takes_back: bool = True
     """Tokens cut at a stop are no longer counted as computed (S12)."""
 

@@ -36,7 +36,7 @@ class Scheduler(Loads):
         takes = not choices.counts_checked or takes_counts(method(setting.method, setting.parallel_drafting))
         ranges = setting.draft_counts if takes else None
         self.table = None if ranges is None else draft_counts(ranges, self.drafts, setting.max_num_seqs)
-        self.second_runner = facts.runner == "V2"
+        self.second_runner = facts.runner == "V2" and (choices.pools_on_v2 or not setting.pooling)
         self.can_skip = self.lookahead > 0 and self.second_runner and choices.skips_drafts
         self.encoder_budget = setting.encoder_budget
         self.chunked = setting.enable_chunked_prefill

@@ -54,8 +54,8 @@ class BlockLaws:
         self.failed: set[int] = set()
         self.kept: dict[int, Known] = {}
         self.parked: list[set[int]] = []
-        #: those that the output under way ends
-        self.ending: set[int] = set()
+        #: those that the output under way ends, each with its sampled tokens that lie behind the end
+        self.ending: dict[int, int] = {}
         self.sizes = [(g.attention, g.tokens_per_column(setting.dcp_size)) for g in setting.groups]
         self.index = 0
 
@@ -133,11 +133,13 @@ class BlockLaws:
             self.loading.add(call.request)
             self._counted("load", call.request, seen.rows, call.computed + call.external, True)
 
-    def _counted(self, law: str, name: int, rows: Rows, tokens: int, exactly: bool) -> None:
+    def _counted(self, law: str, name: int, rows: Rows, tokens: int, exactly: bool, cut: int = 0) -> None:
         for row, (attention, size) in zip(rows, self.sizes, strict=True):
             needed = ceil_div(tokens, size)
             if attention and (len(row) < needed or (exactly and len(row) > needed)):
                 sign = "more blocks" if len(row) > needed else "less blocks"
+                if cut and needed < len(row) == ceil_div(tokens + cut, size):
+                    sign = "blocks of cut tokens"
                 text = f"request {name}: {len(row)} columns for {tokens} tokens, {needed} are needed"
                 self.broken(law, sign, text)
 
@@ -149,7 +151,8 @@ class BlockLaws:
         self.sending.add(event.request)
         if event.request in self.ending:
             computed = known.prompt + known.out - self.setting.sampled
-            self._counted("handover", known.id, event.seen.rows, computed, known.limit == 1)
+            cut = self.ending[event.request]
+            self._counted("handover", known.id, event.seen.rows, computed, known.limit == 1, cut)
 
     def reported(self, transfers: Transfers) -> None:
         """The worker's side of the connector has told of these."""

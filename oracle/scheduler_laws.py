@@ -285,9 +285,11 @@ class SchedulerLaws(BlockLaws):
             if known.out > known.limit or known.prompt + known.out > self.longest:
                 self.broken("length", "too long", f"request {name} has {known.out} outputs, {known.limit} may be")
         ended = [(name, tokens) for name, tokens, reason in delivered if reason]
-        self.ending = {name for name, tokens in ended if tokens or self.setting.pooling}
+        self.ending = {
+            name: len(returned.get(name, ())) - len(tokens) for name, tokens in ended if tokens or self.setting.pooling
+        }
         self.returned(events)
-        self.ending = set()
+        self.ending = {}
         for name, _, reason in delivered:
             known = self.live.get(name)
             if reason and (known is None or known.over(reason)):

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from harness.findings import Declared, load
+from harness.tracefile import read_any
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import MINIMA, OF_ITEMS, minima_of
 from harness.workloads import run_workload
@@ -18,7 +19,7 @@ from oracle.released import method_of
 from oracle.releases import CONFIRMED, NEWEST, choices_of
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import SchedulerTrace, Step, Submit, of_release
+from oracle.workload import Pause, SchedulerTrace, Step, Submit, of_release
 from strategies.workloads import decode, draw
 
 RELEASES = CONFIRMED["scheduler"]
@@ -173,3 +174,26 @@ def test_a_setting_that_a_release_refuses() -> None:
 
     with pytest.raises(SettingError, match="cannot overlap steps"):
         of_release(trace, "0.32.0")
+
+
+@pytest.mark.parametrize(("release", "again"), [("0.28.0", [0]), ("0.29.0", [])])
+def test_the_runner_of_models_that_pool(release: str, again: list[int]) -> None:
+    """A pause between two chunks: V1 forgets the tokens of who was not in the step before, V2 does not (S10, S55)."""
+    paused = SchedulerTrace(
+        setting=setting(release, pooling=True, max_num_batched_tokens=4),
+        operations=(Submit(request=0, prompt=8), Step(), Pause(state="paused_all"), Step(), Pause(), Step()),
+    )
+    options = WorkloadOptions(keep_entries=True, release=release)
+    entries = run_workload(paused, OracleScheduler, options).entries
+
+    assert again == [name for name, _ in entries[2].planned.again]
+
+
+@pytest.mark.parametrize(("release", "shown"), [("0.32.0", ["blocks of cut tokens"]), ("0.33.0", [])])
+def test_tokens_behind_the_end_are_handed_over(release: str, shown: list[str]) -> None:
+    """One output is asked for and two are sampled: until 0.32.0 the second counts as computed (S12), a block more."""
+    trace = read_any(next(one for one in load() if one.name == "handover-of-tokens-behind-the-end").file)
+    assert isinstance(trace, SchedulerTrace)
+    options = WorkloadOptions(release=release)
+
+    assert shown == [one.sign for one in run_workload(of_release(trace, release), OracleScheduler, options).differences]
