@@ -330,12 +330,17 @@ class Memory:
         return wrong
 
     def given(self, request: Request, done: int, rows: Rows) -> None:
-        """A request that was there before the trace began: what its row holds of `done` tokens is taken to be right."""
+        """A request that was there before the trace began: what its row holds of `done` tokens is taken to be right.
+
+        A prompt of R-SWA with a null column was not kept whole; that was before, and is not told of what follows.
+        """
         truth = [*range(self.next, self.next + request.tokens)]
         contents = self.known[request] = Contents(request, truth, [], {}, {}, done)
         self.next += request.tokens
         if done and any(rows):
             self._load(contents, done, rows)
+            for kind, size, row in zip(self.setting.groups, self.sizes, rows, strict=True):
+                contents.tainted |= isinstance(kind, RSWA) and 0 in row[: min(done, request.prompt) // size]
 
     def brought(self, request: Request, external: int, rows: Rows) -> None:
         """A load that is part of a step, which does not run itself."""

@@ -53,7 +53,12 @@ def _precision(spec: Any) -> str:
 
 
 def setting_of(init: Any, arguments: dict[str, Any], scheduler: Any) -> Setting:
-    """The setting of a manager from its constructor's arguments; `scheduler`: the VllmConfig around it, if known."""
+    """The setting of a manager from its constructor's arguments; `scheduler`: the VllmConfig around it, if known.
+
+    SettingError for what a recording cannot hold.
+    """
+    if getattr(getattr(scheduler, "model_config", None), "runner_type", "") == "pooling":
+        raise SettingError("a model that pools is not recorded: a recording's requests end with a sampled token")
     bound = inspect.signature(init).bind_partial(None, **arguments)
     bound.apply_defaults()
     given = bound.arguments

@@ -24,8 +24,8 @@ OVERFLOWED = {"method": "dflash", "drafts": 8, "budget": 2048, "seqs": 256}
 #: release -> rules of this level's facts that it changed
 FACTS_CHANGED = {
     "0.23.0": {"D6", "S23"},
-    "0.24.0": {"S4", "S8", "S11", "S23"},
-    "0.25.1": {"B6", "S4", "S8", "S11"},
+    "0.24.0": {"S8", "S11", "S23"},
+    "0.25.1": {"B6", "S8", "S11"},
     "0.26.0": {"S30"},
     "0.27.1": {"S4"},
     "0.28.0": {"B5", "B6", "D10", "S1"},

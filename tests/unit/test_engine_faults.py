@@ -140,6 +140,11 @@ print(result.interrupted, bool(result.found), flush=True)
 """
 
 
+def heeds_ctrl_c():
+    """A shell's background job ignores SIGINT, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_of_a_terminal(tmp_path):
     """The signal goes to the whole group: the workers leave it to the parent, which keeps what was found."""
     process = subprocess.Popen(
@@ -149,6 +154,7 @@ def test_ctrl_c_of_a_terminal(tmp_path):
         text=True,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=heeds_ctrl_c,
     )
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
