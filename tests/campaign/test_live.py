@@ -22,7 +22,9 @@ MARK = "SLOTCHECK_TEST_LIVE"
 SHARDS = 12
 #: the command with hosts that need no vLLM
 COMMAND = """
+import signal
 from functools import partial
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from harness.campaign import cluster
 cluster.connect = partial(cluster.connect, module="tests.campaign.pure_host", dashboard=False)
 from harness.cli import main
@@ -47,7 +49,6 @@ class Live:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
             text=True,
         )
 

@@ -122,8 +122,11 @@ def test_a_fault_of_ours_in_a_fork_is_told_with_its_traceback():
 
 # ------------------------------------------------------------------------------------------------- Ctrl-C
 
+# a shell's background job ignores SIGINT, and so would its children
 SCRIPT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from harness.engine import Engine, Plan
 from harness.outcome import Options
@@ -140,11 +143,6 @@ print(result.interrupted, bool(result.found), flush=True)
 """
 
 
-def heeds_ctrl_c():
-    """A shell's background job ignores SIGINT, and so do its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_ctrl_c_of_a_terminal(tmp_path):
     """The signal goes to the whole group: the workers leave it to the parent, which keeps what was found."""
     process = subprocess.Popen(
@@ -154,7 +152,6 @@ def test_ctrl_c_of_a_terminal(tmp_path):
         text=True,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        preexec_fn=heeds_ctrl_c,
     )
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
