@@ -153,7 +153,7 @@ class Differences:
         if violation.law in ("progress", "drain"):
             causes: dict[str, Callable[[SchedulerSetting, bool], str]] = {
                 ALONE: alone_by,
-                AGAIN: partial(stuck_again_by, held=violation.held),
+                AGAIN: partial(stuck_again_by, held=violation.held, retries=violation.retries),
                 HELD: stuck_held_by,
                 SESSIONS: sessions_by,
                 SESSION: sessions_by,

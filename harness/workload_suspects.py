@@ -71,12 +71,12 @@ def whole_item(setting: SchedulerSetting) -> int:
     return setting.facts.prefill_lookahead + LONGEST_ITEM
 
 
-def stuck_again_by(setting: SchedulerSetting, sessions: bool = False, held: int = 0) -> str:
-    """S44: a load that failed as a whole is still one of those reserved for when it is tried again.
+def stuck_again_by(setting: SchedulerSetting, sessions: bool = False, held: int = 0, retries: int = 1) -> str:
+    """S44: loads that failed as a whole are still among those reserved for when one of them is tried again.
 
     held: blocks of others who have loaded and wait behind it.
     """
-    if setting.num_blocks - 1 - held < 2 * (blocks_for_one(setting) + reserve_of_a_load(setting)):
+    if setting.num_blocks - 1 - held < (1 + retries) * (blocks_for_one(setting) + reserve_of_a_load(setting)):
         return "retry reserves for itself"
     return stuck_by(setting, sessions)
 

@@ -58,6 +58,8 @@ class Violation:
     """Of a read: the column that is wrong."""
     held: int = 0
     """Of progress: blocks that requests hold while nobody runs."""
+    retries: int = 0
+    """Of progress: loads that failed as a whole and wait to be tried again."""
 
 
 @define(eq=False)

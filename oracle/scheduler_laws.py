@@ -262,13 +262,14 @@ class SchedulerLaws(BlockLaws):
             self.stuck = True
             waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
             held = not self.setting.choices.holders_first and any(known.held for known in self.live.values())
-            what = AGAIN if self.again.intersection(self.live) else HELD if held else "nobody runs"
+            retries = len(self.again.intersection(self.live))
+            what = AGAIN if retries else HELD if held else "nobody runs"
             holders = sum([known.session and known.held > 0 for known in self.live.values()])
             if self.refused and holders:
                 what = SESSIONS if holders > 1 else SESSION
             text = f"nothing is in flight, nobody is scheduled: requests {waits} wait"
             blocks = sum([known.held for known in self.live.values()])
-            self.report(Violation(self.index, -1, "progress", what, text, held=blocks))
+            self.report(Violation(self.index, -1, "progress", what, text, held=blocks, retries=retries))
 
     # --------------------------------------------------------------------------------------------- outputs
 

@@ -42,10 +42,13 @@ def test_a_block_beyond_a_chunk_is_told_by_itself():
     assert "block beyond a chunk" == stuck_by(narrow("0.26.0", states))
 
 
-@pytest.mark.parametrize(("held", "trap"), [(0, ""), (1, "retry reserves for itself")])
-def test_a_retry_reserves_for_itself_beside_what_others_hold(held, trap):
-    """S44: 8 tokens are 4 blocks; the retry needs them twice, and 8 are free unless somebody holds one."""
+@pytest.mark.parametrize(
+    ("held", "retries", "trap"),
+    [(0, 1, ""), (1, 1, "retry reserves for itself"), (0, 2, "retry reserves for itself")],
+)
+def test_a_retry_reserves_for_itself_beside_what_others_hold(held, retries, trap):
+    """S44: 8 tokens are 4 blocks; a retry needs them twice, and once more for each other retry. 8 are there."""
     load = evolve(
         narrow("0.33.0"), num_blocks=9, method="none", num_speculative_tokens=0, max_num_scheduled_tokens=None
     )
-    assert trap == stuck_again_by(load, held=held)
+    assert trap == stuck_again_by(load, held=held, retries=retries)
