@@ -25,7 +25,6 @@ from oracle.consumer import Consumer
 from oracle.draft_memory import DRAFTER
 from oracle.ledger import Batch
 from oracle.lookup import UNCUT, UNSHARDED
-from oracle.memory import Violation
 from oracle.setting import Setting
 from oracle.trace import (
     GRANTED,
@@ -52,6 +51,7 @@ from oracle.trace import (
     Settle,
     Unpin,
 )
+from oracle.violation import Violation
 
 #: the outputs that are still out when a trace ends
 LAST = Settle()

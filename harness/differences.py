@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness.outcome import TargetRaised
 from oracle.groups import Mamba
-from oracle.memory import Violation
 from oracle.setting import Setting
 from oracle.trace import Difference
+from oracle.violation import Violation
 
 
 def not_built(error: Exception, setting: Setting) -> Difference:

@@ -17,7 +17,7 @@ from harness.reach import Reach
 from oracle.allocator import Allocator
 from oracle.laws import Laws
 from oracle.ledger import Ledger
-from oracle.memory import Memory, Violation
+from oracle.memory import Memory
 from oracle.setting import Setting
 from oracle.trace import (
     GRANTED,
@@ -45,6 +45,7 @@ from oracle.trace import (
     Unpin,
     methods_of,
 )
+from oracle.violation import Violation
 
 
 class Replay:

@@ -22,9 +22,9 @@ from harness.warmup_memory import WarmupMemory
 from oracle import warmup_laws
 from oracle.breakdown import Breakdown
 from oracle.groups import Group, Mamba
-from oracle.memory import Violation
 from oracle.releases import NEWEST
 from oracle.trace import ASPECTS, GRANTED, Difference, Rows, Target
+from oracle.violation import Violation
 from oracle.warmup import (
     WORKER_FAILURE,
     Draft,

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from oracle.cached_memory import CachingMemory
 from oracle.groups import RSWA
 from oracle.ledger import Batch, Request, Settled, Step
-from oracle.memory import COMPUTED, Contents, Memory, Violation
+from oracle.memory import COMPUTED, Contents, Memory
 from oracle.scheduler_laws import follows
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Call, Rows
+from oracle.violation import Violation
 from oracle.workload import FREE, Event, Planned
 
 #: the column held an answer of a session, and was behind the window before that became prompt

@@ -14,6 +14,7 @@ from harness.workload_suspects import (
     UNSHARDED,
     alone_by,
     begun_by,
+    kept_place_by,
     sessions_by,
     stuck_again_by,
     stuck_by,
@@ -23,10 +24,10 @@ from harness.workload_suspects import (
 )
 from oracle.content import Content
 from oracle.groups import Mamba
-from oracle.memory import Violation
 from oracle.scheduler_laws import AGAIN, ALONE, HELD, SESSION, SESSIONS
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference, Rows
+from oracle.violation import Violation
 from oracle.workload import (
     SCHEDULER_ASPECTS,
     Delivered,
@@ -153,15 +154,17 @@ class Differences:
         if violation.law in ("progress", "drain"):
             causes: dict[str, Callable[[SchedulerSetting, bool], str]] = {
                 ALONE: alone_by,
-                AGAIN: partial(stuck_again_by, held=violation.held, retries=violation.retries),
+                AGAIN: partial(stuck_again_by, waits=violation.waits),
                 HELD: stuck_held_by,
                 SESSIONS: sessions_by,
                 SESSION: sessions_by,
             }
             if self.setting.kv_connector and not self.setting.choices.holders_first:
                 causes["never ends"] = stuck_held_by  # who has loaded waits behind one that preempts itself in turns
-            cause = causes.get(violation.what, stuck_by)(self.setting, self.sessions) or unfreed_by(self.setting)
-            cause = cause or alone_by(self.setting, self.sessions) or begun_by(self.setting)
+            cause = kept_place_by(self.setting, violation.waits)
+            cause = cause or causes.get(violation.what, stuck_by)(self.setting, self.sessions)
+            cause = cause or unfreed_by(self.setting) or alone_by(self.setting, self.sessions)
+            cause = cause or begun_by(self.setting, violation.waits)
             tags = (cause,) if cause else ()
         if violation.law == "needless":
             tags = tuple(filter(None, [unfreed_by(self.setting)]))

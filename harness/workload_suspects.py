@@ -12,7 +12,8 @@ from oracle.laws import blocks_for_one
 from oracle.methods import unreserved
 from oracle.released import method_of
 from oracle.scheduler import Scheduler
-from oracle.scheduler_setting import SchedulerSetting
+from oracle.scheduler_setting import PRIORITY, SchedulerSetting
+from oracle.violation import Waiting
 from oracle.workload import PAUSED_NEW, PAUSED_SESSION
 
 #: columns counted without the DCP ranks that they are spread over
@@ -31,12 +32,9 @@ def stuck_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     without chunks, or a Mamba block that fits into G, must fit beside its charged draft slots. S21: a prompt cached but
     for a token is padded to 1 + K rows. P36: a hit inside a block holds its source and its copy at once, which start-up
     sizing leaves out. S52: an item that may not be split must fit into a part, with what a drafter reads past the part
-    before it. S44: a load leaves the blocks of a step's drafts free, also where nobody runs. S55: the position of a
-    sampled token is kept where none is sampled.
+    before it. S44: a load leaves the blocks of a step's drafts free, also where nobody runs.
     """
     facts = setting.facts
-    if setting.pooling and setting.choices.pooled_keeps_place:
-        return "place for no token"
     room = min(setting.budget, setting.max_num_batched_tokens - setting.charged)
     if min(room, setting.long_prefill_token_threshold or room) < facts.prefill_lookahead:
         return "largest part below the lookahead"
@@ -71,12 +69,11 @@ def whole_item(setting: SchedulerSetting) -> int:
     return setting.facts.prefill_lookahead + LONGEST_ITEM
 
 
-def stuck_again_by(setting: SchedulerSetting, sessions: bool = False, held: int = 0, retries: int = 1) -> str:
-    """S44: loads that failed as a whole are still among those reserved for when one of them is tried again.
-
-    held: blocks of others who have loaded and wait behind it.
-    """
-    if setting.num_blocks - 1 - held < (1 + retries) * (blocks_for_one(setting) + reserve_of_a_load(setting)):
+def stuck_again_by(setting: SchedulerSetting, sessions: bool = False, waits: tuple[Waiting, ...] = ()) -> str:
+    """S44: loads that failed as a whole are still among those reserved for when one of them is tried again."""
+    free = setting.num_blocks - 1 - sum(one.held for one in waits)
+    retries = [blocks_for_one(setting, one.tokens) for one in waits if one.failed]
+    if free < max(retries, default=0) + sum(retries) + reserve_of_a_load(setting):
         return "retry reserves for itself"
     return stuck_by(setting, sessions)
 
@@ -86,10 +83,22 @@ def stuck_held_by(setting: SchedulerSetting, sessions: bool = False) -> str:
     return stuck_by(setting, sessions) or "waits with blocks"
 
 
-def begun_by(setting: SchedulerSetting) -> str:
-    """S10, S44: a load need not leave what the rest of its own prompt needs, unless all of that must fit."""
-    begins = setting.kv_connector and not setting.scheduler_reserve_full_isl and setting.choices.holders_first
-    return "load without the rest of its prompt" if begins else ""
+def begun_by(setting: SchedulerSetting, waits: tuple[Waiting, ...]) -> str:
+    """S10, S44: a load need not leave what the rest of its own prompt needs, unless all of that must fit.
+
+    Who came later and is more urgent lacks it, and stands before another one that holds blocks.
+    """
+    if setting.scheduler_reserve_full_isl or setting.policy != PRIORITY or not setting.choices.holders_first:
+        return ""
+    holders = sorted((one for one in waits if one.held), key=lambda one: one.urgency)
+    later = len(holders) > 1 and holders[0].urgency[1] > min(one.urgency[1] for one in holders[1:])
+    return "load without the rest of its prompt" if setting.kv_connector and later else ""
+
+
+def kept_place_by(setting: SchedulerSetting, waits: tuple[Waiting, ...]) -> str:
+    """S56: the position of a sampled token is kept where none is sampled, and a prompt may have all of them."""
+    keeps = setting.pooling and setting.choices.pooled_keeps_place
+    return "place for no token" if keeps and any(one.tokens == setting.max_model_len for one in waits) else ""
 
 
 def asleep_by(prediction: Scheduler) -> tuple[str, ...]:

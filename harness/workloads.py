@@ -30,10 +30,10 @@ from harness.workload_drive import (
 from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
 from harness.workload_reach import count_items, count_loaded, count_output, count_pooled, count_step, count_transfers
-from oracle.memory import Violation
 from oracle.scheduler_block_laws import Known
 from oracle.scheduler_laws import SchedulerLaws
 from oracle.trace import Difference
+from oracle.violation import Violation
 from oracle.workload import ENDED, LOOK, STOP, Event, Planned, SchedulerTrace, of_release
 
 #: steps in a row in which nobody is scheduled who could be, after which the first pass looks no further for now
@@ -188,7 +188,8 @@ class Judge:
         """A finite workload ends."""
         if note.arguments:
             names = ", ".join(map(str, note.arguments))
-            self.differences.law(Violation(note.index, -1, "drain", "never ends", f"requests {names} never finish"))
+            text = f"requests {names} never finish"
+            self.differences.law(Violation(note.index, -1, "drain", "never ends", text, waits=self.laws.waiting()))
         else:
             self.laws.drained(note.answer)
 

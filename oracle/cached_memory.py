@@ -14,9 +14,10 @@ from collections.abc import Callable
 from oracle.draft_memory import DRAFTER, DraftLayers
 from oracle.groups import Mamba
 from oracle.ledger import Batch, Request, Settled, Step
-from oracle.memory import COMPUTED, LOADED, Contents, Memory, Violation
+from oracle.memory import COMPUTED, LOADED, Contents, Memory
 from oracle.setting import Setting
 from oracle.trace import Call, Rows
+from oracle.violation import Violation
 
 HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})
 AGAIN, EARLY = frozenset({"prefilled again"}), frozenset({"copied too early"})

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from copy import copy
 from itertools import chain
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 
 from oracle.content import Content
 from oracle.groups import (
@@ -32,6 +32,7 @@ from oracle.groups import (
 from oracle.ledger import Request, Settled, Step
 from oracle.setting import Setting
 from oracle.trace import Call, Row, Rows
+from oracle.violation import Violation
 
 GARBAGE = 0
 joined = chain.from_iterable
@@ -41,25 +42,6 @@ SESSION, FLOWN = frozenset({"session"}), frozenset({"answered in flight"})
 BEYOND = frozenset({"accepted beyond the answer"})
 #: ... and drafts have left its state in a column where no new request looks
 ELSEWHERE = frozenset({"state among those of drafts"})
-
-
-@frozen
-class Violation:
-    """A read or write that cannot be right. `index` is the operation that scheduled the step."""
-
-    index: int
-    group: int
-    law: str
-    """W1 (a write without a block) or M12 (a read of something else)."""
-    what: str
-    """Short and stable: "null block", "outside the row", "other content", "state"."""
-    text: str
-    column: int = -1
-    """Of a read: the column that is wrong."""
-    held: int = 0
-    """Of progress: blocks that requests hold while nobody runs."""
-    retries: int = 0
-    """Of progress: loads that failed as a whole and wait to be tried again."""
 
 
 @define(eq=False)

@@ -207,7 +207,7 @@ class Choices:
     skip_covers_loads: bool = True
     """Who does not read the prefix cache loads nothing either (S42)."""
     pooled_keeps_place: bool = False
-    """A position is kept for a sampled token where the model pools and none comes (S55)."""
+    """A position is kept for a sampled token where the model pools and none comes (S56)."""
     pools_on_v2: bool = True
     """The V2 runner takes models that pool (S10)."""
     stop_takes_back: bool = True

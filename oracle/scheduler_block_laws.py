@@ -12,9 +12,9 @@ from attrs import define
 
 from oracle.client import Client
 from oracle.groups import ceil_div
-from oracle.memory import Violation
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import GRANTED, Rows
+from oracle.violation import Violation
 from oracle.workload import ASK, ENDED, FREE, GIVE, NOTHING_MOVED, POP, TRIM, Event, Situation, Transfers
 
 #: events that move blocks
@@ -138,7 +138,7 @@ class BlockLaws:
             needed = ceil_div(tokens, size)
             if attention and (len(row) < needed or (exactly and len(row) > needed)):
                 sign = "more blocks" if len(row) > needed else "less blocks"
-                if cut and needed < len(row) == ceil_div(tokens + cut, size):
+                if cut and self.setting.dcp_size == 1 and needed < len(row) == ceil_div(tokens + cut, size):
                     sign = "blocks of cut tokens"
                 text = f"request {name}: {len(row)} columns for {tokens} tokens, {needed} are needed"
                 self.broken(law, sign, text)

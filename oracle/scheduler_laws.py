@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from itertools import chain
 
-from oracle.memory import Violation
 from oracle.scheduler_block_laws import NO_BLOCKS, BlockLaws, Known
 from oracle.scheduler_encoder_laws import EncoderLaws
 from oracle.scheduler_setting import PRIORITY, SchedulerSetting
 from oracle.trace import GRANTED, REFUSED, Row, Rows
+from oracle.violation import Violation, Waiting
 from oracle.workload import (
     ASK,
     FREE,
@@ -262,14 +262,19 @@ class SchedulerLaws(BlockLaws):
             self.stuck = True
             waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
             held = not self.setting.choices.holders_first and any(known.held for known in self.live.values())
-            retries = len(self.again.intersection(self.live))
-            what = AGAIN if retries else HELD if held else "nobody runs"
+            what = AGAIN if self.again.intersection(self.live) else HELD if held else "nobody runs"
             holders = sum([known.session and known.held > 0 for known in self.live.values()])
             if self.refused and holders:
                 what = SESSIONS if holders > 1 else SESSION
             text = f"nothing is in flight, nobody is scheduled: requests {waits} wait"
-            blocks = sum([known.held for known in self.live.values()])
-            self.report(Violation(self.index, -1, "progress", what, text, held=blocks, retries=retries))
+            self.report(Violation(self.index, -1, "progress", what, text, waits=self.waiting()))
+
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Who has not ended."""
+        return tuple(
+            Waiting(known.prompt + known.out, known.held, (known.priority, known.arrival), name in self.again)
+            for name, known in self.live.items()
+        )
 
     # --------------------------------------------------------------------------------------------- outputs
 

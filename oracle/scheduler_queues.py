@@ -132,7 +132,7 @@ class Queues:
     ) -> list[Delivered]:
         """S12, S19, S31, S33: the oldest step's tokens; `stop` ends a request. skipped: whose tokens are dropped.
 
-        S55. A pooled request ends with its first output, which has no tokens: where nothing is sampled, no position is
+        S56. A pooled request ends with its first output, which has no tokens: where nothing is sampled, no position is
         kept for it (S3), and no placeholder stands for it (S30).
         """
         flight = self.flights.pop(0)
@@ -156,7 +156,7 @@ class Queues:
             if request.items:
                 self.encoders.let_go(request, _sure(request, 0 if stale else rejected))
             if not tokens:
-                if name in returned:  # S55
+                if name in returned:  # S56
                     delivered.append((name, (), STOPPED))
                     ended.append(request)
                     self._end(request)

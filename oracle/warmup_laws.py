@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from oracle.groups import Group, Mamba
 from oracle.laws import blocks_for_one
-from oracle.memory import Violation
 from oracle.trace import Rows
+from oracle.violation import Violation
 from oracle.warmup import Kernels, Left, Ran, Recorded, WarmupOperation, WarmupSetting, row_width
 
 #: drafters with a query pass of their own: lookahead rows a request (B5)

@@ -97,6 +97,12 @@ REASONS: dict[str, Reason] = {
         "or comes back is sent with all its known tokens again; the others are not.",
         (f"{SCHEDULER}:Scheduler._make_cached_request_data",),
     ),
+    "S56": Reason(
+        True,
+        "A request of a model that pools ends with the pooler's output, which has no tokens: no position and no "
+        "placeholder is kept for one.",
+        (_OUTPUT,),
+    ),
     "S52": Reason(
         True,
         "A position of a multimodal item is computed in or after the step that encodes the item, which the encoder "

@@ -424,13 +424,13 @@ DEFECTS = (
         "a position is kept for a token that a pooled request never samples",
         'vllm_config.model_config.runner_type == "pooling"',
         'vllm_config.model_config.runner_type == "nobody"',
-        "S55",
+        "S56",
     ),
     Defect(
         "a pooled request ends with its first chunk",
         "elif request.pooling_params and pooler_output is not None:",
         "elif request.pooling_params:",
-        "S55",
+        "S56",
     ),
     Defect(
         "who reads no cache loads what a connector has",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from harness.workload_suspects import stuck_again_by, stuck_by
+from harness.workload_suspects import begun_by, kept_place_by, stuck_again_by, stuck_by
 from oracle.groups import FullAttention, Mamba
 from oracle.scheduler_setting import SchedulerSetting
+from oracle.violation import Waiting
 
 
 def narrow(release: str, *groups: Mamba) -> SchedulerSetting:
@@ -43,12 +44,36 @@ def test_a_block_beyond_a_chunk_is_told_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("held", "retries", "trap"),
-    [(0, 1, ""), (1, 1, "retry reserves for itself"), (0, 2, "retry reserves for itself")],
+    ("held", "failed", "trap"),
+    [(0, (8,), ""), (1, (8,), "retry reserves for itself"), (0, (8, 8), "retry reserves for itself"), (0, (4, 4), "")],
 )
-def test_a_retry_reserves_for_itself_beside_what_others_hold(held, retries, trap):
+def test_a_retry_reserves_for_itself(held, failed, trap):
     """S44: 8 tokens are 4 blocks; a retry needs them twice, and once more for each other retry. 8 are there."""
-    load = evolve(
-        narrow("0.33.0"), num_blocks=9, method="none", num_speculative_tokens=0, max_num_scheduled_tokens=None
-    )
-    assert trap == stuck_again_by(load, held=held, retries=retries)
+    load = evolve(narrow("0.33.0"), num_blocks=9, method="none", num_speculative_tokens=0)
+    waits = (Waiting(8, held, (0, 9), False), *(Waiting(tokens, 0, (0, 0), True) for tokens in failed))
+    assert trap == stuck_again_by(load, waits=waits)
+
+
+@pytest.mark.parametrize(
+    ("policy", "gate", "urgent", "trap"),
+    [
+        ("priority", False, (0, 2), "load without the rest of its prompt"),
+        ("priority", False, (1, 2), ""),
+        ("priority", True, (0, 2), ""),
+        ("fcfs", False, (0, 2), ""),
+    ],
+)
+def test_a_later_load_stands_in_front_of_one_that_could_run(policy, gate, urgent, trap):
+    """S44: of two that hold blocks the later one must be the more urgent, and no gate have asked for its whole need."""
+    loads = evolve(narrow("0.33.0"), policy=policy, scheduler_reserve_full_isl=gate)
+    assert trap == begun_by(loads, (Waiting(4, 2, (1, 1), False), Waiting(4, 1, urgent, False)))
+    assert not begun_by(loads, (Waiting(4, 2, (1, 1), False), Waiting(4, 0, urgent, False)))
+
+
+@pytest.mark.parametrize(
+    ("release", "tokens", "trap"), [("0.31.0", 8, "place for no token"), ("0.31.0", 7, ""), ("0.32.0", 8, "")]
+)
+def test_a_pooled_prompt_of_the_longest_length(release, tokens, trap):
+    """S56: up to 0.31.0 a position is kept behind it, and there is none."""
+    pools = evolve(narrow(release), method="none", num_speculative_tokens=0, pooling=True)
+    assert trap == kept_place_by(pools, (Waiting(tokens, 1, (0, 0), False),))
