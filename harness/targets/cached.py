@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.targets import compat
-from harness.targets.event_keys import ANY, LABELS, LOOKAHEAD, Odd, group_labels, odd_keys, odd_labels, request_labels
+from harness.targets.event_keys import LABELS, LOOKAHEAD, Odd, odd_keys, odd_labels
 from harness.targets.manager import BLOCK_ID, Manager, StubRequest
 from harness.targets.visits import lacking, visits_of
 from oracle.content import Content, item_length
+from oracle.event_labels import ANY, group_labels, request_labels
 from oracle.setting import Setting
 from oracle.trace import DONE, Call, Drained, Event, Hit, Name, NamedAudit, Observation, Query, Row
 

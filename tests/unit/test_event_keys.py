@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.targets.event_keys import group_labels, keys_of, odd_keys, odd_labels, odd_of, request_labels
+from harness.targets.event_keys import odd_keys, odd_labels, odd_of
 from oracle.content import Prefixes
+from oracle.event_labels import group_labels, keys_of, request_labels
 from oracle.groups import FullAttention, HiddenState, SlidingWindowMLA
 
 # item 1 has 2 tokens, item 3 has 4
