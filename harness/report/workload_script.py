@@ -21,8 +21,20 @@ from oracle.releases import NEWEST
 from oracle.scheduler_laws import ASLEEP, SLEEPS
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
+from oracle.workload import (
+    PLANNED_RULES,
+    UNPAUSED,
+    Pause,
+    Reset,
+    SchedulerOperation,
+    SchedulerTrace,
+    Step,
+    Submit,
+    Update,
+)
 
+#: rules about how a request is sent to the worker, of which its tokens and blocks say nothing
+_SENT = frozenset(PLANNED_RULES[name] for name in ("new", "resumed", "again"))
 #: what a step says of requests, each with a count; as a dict in the script
 _COUNTS = ("accepted", "stops", "drafts", "valid")
 
@@ -58,7 +70,8 @@ def script(
         observed=difference.observed,
         contents=_contents(outcome),
         block_size=cache_block_size(setting),
-        wrong=_last(outcome, steps),
+        wrong=_last(outcome, steps, difference.rule in _SENT),
+        sent=difference.rule in _SENT,
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
         skips=any(isinstance(one, Submit) and one.skip for one in trace.operations),
         grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
@@ -147,8 +160,11 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens:
     return f"step({', '.join(said)})"
 
 
-def _last(outcome: WorkloadOutcome, steps: int) -> str:
-    """What the step was in which the defect showed, as the script compares it; with a connector also what is handed."""
+def _last(outcome: WorkloadOutcome, steps: int, sent: bool) -> str:
+    """What the step was in which the defect showed, as the script compares it; with a connector also what is handed.
+
+    sent: also who came as new, with a row that starts anew, or with all tokens once more.
+    """
     entries = outcome.entries[:steps]
     if not entries:
         return "None"
@@ -160,4 +176,7 @@ def _last(outcome: WorkloadOutcome, steps: int) -> str:
     if outcome.trace.setting.encoder_cache_size:
         encoded = {str(name): [*places] for name, places in planned.encoded}
         last = (*last, encoded, [str(item) for item in planned.dropped])
+    if sent:
+        new = [str(name) for name, *_ in planned.new]
+        last = (*last, new, [*map(str, planned.resumed)], {str(name): count for name, count in planned.again})
     return repr((*last, entries[-1].handed) if outcome.trace.setting.kv_connector else last)

@@ -15,7 +15,7 @@ from harness.targets.compat import installed_release
 from harness.targets.scheduler import Scheduler
 from harness.workload_outcome import Differences, WorkloadOptions
 from harness.workloads import run_workload
-from oracle.workload import SchedulerTrace
+from oracle.workload import PLANNED_RULES, SchedulerTrace
 from strategies.workloads import decode, draw
 from tests.real.test_repro import DRIVER
 
@@ -49,7 +49,7 @@ def written(folder: Path, trace: SchedulerTrace) -> Path | None:
         return None
     differences = Differences(trace.setting, WorkloadOptions(), outcome)
     differences.index = outcome.entries[-1].operation
-    wrong = differences.difference("law", "test", "other", "another step", "this step")
+    wrong = differences.difference("output", PLANNED_RULES["again"], "again", "another step", "this step")
     folder.mkdir()
     path = folder / "repro.py"
     path.write_text(script(trace, wrong, outcome, "A test", "0.33.0"), encoding="utf-8")
