@@ -65,8 +65,10 @@ class CachingMemory(Memory):
             self.drafter.discards(contents, request.content.kept if request.content else 0, rows)
         if self.lacking:  # whoever takes a block anew writes it
             start = call.local if request.calls == 1 else call.computed
-            for group in self.positional:
-                self.lacking.difference_update(rows[group][-(-start // self.sizes[group]) :])
+            for group, row in enumerate(rows):
+                self.lacking.difference_update(
+                    row[-(-start // self.sizes[group]) :] if group in self.positional else row
+                )
         if request.calls == 1:
             contents.own, contents.misdrafted = call.computed + call.external, False
             contents.rings, contents.states = {}, {}

@@ -10,7 +10,8 @@ from attrs import evolve
 from harness.findings import Declared, load
 from harness.outcome import Options
 from harness.targets.cached import CachingManager
-from harness.trace_run import run_trace
+from harness.trace_run import new_replay, run_trace
+from oracle.cached_memory import CachingMemory
 from oracle.groups import FullAttention, HiddenState, Mamba, SlidingWindow
 from oracle.setting import Setting
 from oracle.trace import Difference, Evict, Extend, Loaded, NewStep, Release, Settle, Trace
@@ -118,3 +119,17 @@ def test_a_state_of_the_wrong_prefix_is_read() -> None:
     broken = run_trace(trace, CachingManager, Options(audit_every=1, aspects=frozenset({"law"}))).differences
 
     assert ["manager/law/mamba_align/M12/state/hit"] == [found.fingerprint for found in broken]
+
+
+def test_who_takes_an_empty_block_anew_fills_it() -> None:
+    """Request 1 leaves block 8 of its diverged hit empty; once it is gone, request 3 holds its state in there."""
+    replay = new_replay(COPIED.setting, None, Options())
+    lacking = []
+    operations = (*COPIED.operations[:5], Release(request=1), Extend(request=3, new=8, prompt=8, forks=(9,)))
+    for operation in operations:
+        replay.step(operation)
+        assert isinstance(replay.memory, CachingMemory)
+        lacking.append(set(replay.memory.lacking))
+
+    assert [set()] * 3 + [{8}] * 3 + [set()] == lacking
+    assert 8 in replay.oracle.rows[3][2]
