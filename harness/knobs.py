@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from attrs import evolve, fields, frozen
 
 from harness.candidates import changed, with_group, with_operations, with_pool, with_setting, with_watermark
-from oracle.trace import LEAST, Extend, Loaded, Lookup, Resume, Settle, Trace
+from oracle.trace import LEAST, Evict, Extend, Loaded, Lookup, Resume, Settle, Trace
 
 
 class Knob(Protocol):
@@ -113,6 +113,26 @@ class AcceptedKnob:
         return with_operations(trace, operations)
 
 
+@frozen
+class BlockKnob:
+    """One of the blocks that lose their names: what took it may only go if another one will do."""
+
+    index: int
+    place: int
+
+    def read(self, trace: Trace) -> int | None:
+        op = trace.operations[self.index] if self.index < len(trace.operations) else None
+        return op.blocks[self.place] if isinstance(op, Evict) and self.place < len(op.blocks) else None
+
+    def turn(self, trace: Trace, value: int) -> Trace | None:
+        operations = list(trace.operations)
+        op = operations[self.index]
+        if not isinstance(op, Evict):
+            return None
+        operations[self.index] = Evict(blocks=(*op.blocks[: self.place], value, *op.blocks[self.place + 1 :]))
+        return with_operations(trace, operations)
+
+
 SETTING_NUMBERS = (
     "num_speculative_tokens",
     "num_hash_lookahead_tokens",
@@ -146,3 +166,6 @@ def knobs_of(trace: Trace) -> Iterator[Knob]:
         if isinstance(operation, Settle):
             for request, _ in operation.accepted:
                 yield AcceptedKnob(index, request)
+        if isinstance(operation, Evict):
+            for place in range(len(operation.blocks)):
+                yield BlockKnob(index, place)

@@ -19,7 +19,7 @@ from harness.outcome import MakeTarget, Options
 from harness.suspects import NAMES as CAUSES
 from harness.trace_run import run_trace
 from oracle.groups import KINDS
-from oracle.trace import GRANTED, Difference, Observation, Settle, Trace
+from oracle.trace import GRANTED, Difference, Evict, Observation, Settle, Trace
 
 #: families of kinds and the rule that says how many columns their rows have
 COLUMNS = {"attention": "A19", "ring": "A38", "cross-attention": "A39", "mamba align": "A42"}
@@ -96,7 +96,8 @@ def rank(trace: Trace) -> tuple[object, ...]:
     requests = [op.request for op in operations if hasattr(op, "request")]
     special = [_METHODS.get(setting.method, len(_METHODS)), *(_KINDS[type(group)] for group in setting.groups)]
     accepted = [taken for op in operations if isinstance(op, Settle) for _, taken in op.accepted]
-    odd, total = 0, setting.watermark_blocks + sum(accepted)
+    evicted = [block for op in operations if isinstance(op, Evict) for block in op.blocks]
+    odd, total = 0, setting.watermark_blocks + sum(accepted) + sum(evicted)
     for part in (setting, *setting.groups, *operations):
         for attribute in fields(type(part)):
             value = getattr(part, attribute.name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -165,7 +166,17 @@ def one_seat_less(trace: SchedulerTrace) -> SchedulerTrace:
     return evolve(trace, setting=evolve(setting, **changed))
 
 
-def one_share_less(trace: SchedulerTrace, before: SchedulerTrace) -> SchedulerTrace:
-    """The pool of the seats that are left, where the one `before` had room for each."""
-    blocks, seats = before.setting.num_blocks - 1, before.setting.max_num_seqs
-    return evolve(trace, setting=evolve(trace.setting, num_blocks=1 + blocks * trace.setting.max_num_seqs // seats))
+def seat_and_share_less(trace: SchedulerTrace) -> SchedulerTrace:
+    """And the pool is that of the seats that are left, where it had room for each."""
+    rest, blocks, seats = one_seat_less(trace), trace.setting.num_blocks - 1, trace.setting.max_num_seqs
+    return evolve(rest, setting=evolve(rest.setting, num_blocks=1 + blocks * rest.setting.max_num_seqs // seats))
+
+
+def _blocks_less(trace: SchedulerTrace, blocks: int) -> SchedulerTrace:
+    return evolve(trace, setting=evolve(trace.setting, num_blocks=trace.setting.num_blocks - blocks))
+
+
+#: what may have to go with a request
+WITH_A_REQUEST: tuple[Callable[[SchedulerTrace], SchedulerTrace], ...] = (
+    one_seat_less, seat_and_share_less, partial(_blocks_less, blocks=1), partial(_blocks_less, blocks=2),
+)  # fmt: skip

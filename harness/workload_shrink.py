@@ -7,6 +7,7 @@ is kept when it shows the defect and is smaller in this order; so a number may g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from attrs import evolve, field, fields, frozen
@@ -15,12 +16,11 @@ from harness.shrink import same_defect
 from harness.workload_outcome import MakeScheduler, WorkloadOptions, WorkloadOutcome
 from harness.workload_plainer import (
     ELSEWHERE,
+    WITH_A_REQUEST,
     decoder_alone,
     disconnected,
     fewer_items,
     generated,
-    one_seat_less,
-    one_share_less,
     plainer,
     rename,
     said,
@@ -196,9 +196,7 @@ class WorkloadShrinker:
             unsaid = self.steps - sum(isinstance(operation, Step) for operation in kept)  # there while it was
             if not (self._with(kept) or self._with([*kept, *[Step()] * min(unsaid, 8)])):
                 fewer = evolve(self.best, operations=tuple(kept))
-                self.attempt(lambda rest=fewer: one_seat_less(rest)) or self.attempt(  # type: ignore[misc]
-                    lambda rest=fewer: one_share_less(one_seat_less(rest), rest)  # type: ignore[misc]
-                )
+                any(self.attempt(partial(change, fewer)) for change in WITH_A_REQUEST)
 
     def _operations(self) -> None:
         """Without stretches of operations, long ones first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -79,8 +79,8 @@ class Hunt:
         self.options = WorkloadOptions(declared=Declared(load(), installed_release()))
         self.steps = 0
 
-    def finds(self) -> Iterator[tuple[SchedulerTrace, Difference]]:
-        """The workloads that show a difference, within the steps allowed."""
+    def find(self) -> tuple[SchedulerTrace, Difference] | None:
+        """The first workload that shows a difference, within the steps allowed."""
         shard = 0
         while self.steps < MOST_STEPS:
             drawn: list[bytes] = []
@@ -90,8 +90,9 @@ class Hunt:
                 outcome = run_workload(trace, self.make, self.options)
                 self.steps += outcome.steps
                 if outcome.differences and self.steps <= MOST_STEPS:
-                    yield trace, outcome.differences[0]
+                    return trace, outcome.differences[0]
             shard += 1
+        return None
 
     def shrink(self, trace: SchedulerTrace, difference: Difference) -> Shrunk:
         """The smallest workload that shows it."""
