@@ -118,7 +118,7 @@ def state_machine(run_seed: int, options: Options) -> tuple[float, int]:
 
 
 def measure() -> dict[str, Any]:
-    """All figures, medians over the rounds."""
+    """All figures; of each shard the least of the rounds."""
     import_vllm()
     options = Options(declared=Declared(load(), installed_release()))
     recorded = [[row.recorded(0, shard, options) for row in (OFF, ON)] for shard in range(SHARDS)]
