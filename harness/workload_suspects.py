@@ -70,10 +70,14 @@ def whole_item(setting: SchedulerSetting) -> int:
 
 
 def stuck_again_by(setting: SchedulerSetting, sessions: bool = False, waits: tuple[Waiting, ...] = ()) -> str:
-    """S44: loads that failed as a whole are still among those reserved for when one of them is tried again."""
-    free = setting.num_blocks - 1 - sum(one.held for one in waits)
-    retries = [blocks_for_one(setting, one.tokens) for one in waits if one.failed]
-    if free < max(retries, default=0) + sum(retries) + reserve_of_a_load(setting):
+    """S44: loads that failed as a whole are still among those reserved for when one of them is tried again.
+
+    Those who have loaded are, too; each is reserved for with the draft slots of a step.
+    """
+    held, more = sum(one.held for one in waits), rows_of_a_load(setting)
+    kept = sum(max(0, blocks_for_one(setting, one.tokens + more) - one.held) for one in waits if one.failed or one.held)
+    needs = max((blocks_for_one(setting, one.tokens) for one in waits if not one.held), default=0)
+    if setting.num_blocks - 1 - held < needs + kept + reserve_of_a_load(setting):
         return "retry reserves for itself"
     return stuck_by(setting, sessions)
 
@@ -165,10 +169,15 @@ def reserved_by(prediction: Scheduler, allocator: Allocator, missing: int) -> tu
     return ("longer row",) if surplus == missing else ()
 
 
+def rows_of_a_load(setting: SchedulerSetting) -> int:
+    """Rows that S44 adds to what is known: those of a step with drafts."""
+    facts = setting.facts
+    return 1 + facts.drafts + facts.lookahead if facts.drafts else 0
+
+
 def reserve_of_a_load(setting: SchedulerSetting) -> int:
     """W of S44 (blocks)."""
-    facts, kept = setting.facts, setting.choices.load_reserve
-    rows = 1 + facts.drafts + facts.lookahead if facts.drafts else 0
+    rows, kept = rows_of_a_load(setting), setting.choices.load_reserve
     if kept != "each group":
         return ceil_div(rows, setting.scheduler_block_size) if kept == "one group" else 0
     return sum(
