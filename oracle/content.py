@@ -183,8 +183,14 @@ class Prefixes:
         self.grow(content, position)
         if len(content.tokens) == position:
             content.along = None
-            content.tokens.append(token)
-            content.path.append(self._node(content.path[-1], token, 0))
+            self._say(content, token)
+
+    def _say(self, content: Content, token: int) -> None:
+        """One more token that follows from nothing."""
+        content.tokens.append(token)
+        content.path.append(self._node(content.path[-1], token, 0))
+        if content.named is not content.path:
+            self._name(content, token)
 
     def discarded(self, content: Content, keep: int, boundary: bool) -> Content:
         """The content of a session that goes on with another token than the one at `keep`, its last.
@@ -223,8 +229,5 @@ class Prefixes:
         """The content of a session that goes on with a piece of input behind its first `keep` tokens."""
         other = self.discarded(content, keep, boundary)
         for token in piece:
-            other.tokens.append(token)
-            other.path.append(self._node(other.path[-1], token, 0))
-            if other.named is not other.path:
-                self._name(other, token)
+            self._say(other, token)
         return other

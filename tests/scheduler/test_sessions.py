@@ -11,7 +11,7 @@ from harness.workloads import run_workload
 from oracle.content import Prefixes
 from oracle.groups import FullAttention, Mamba
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
+from oracle.workload import STOP, Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 pytestmark = pytest.mark.usefixtures("release")
 
@@ -73,6 +73,18 @@ def test_a_piece_told_early_has_the_tokens_of_an_answer_of_full_length() -> None
     prefixes.grow(forked, 12)
 
     assert forked.path == waited.path
+
+
+def test_an_answer_that_stops_has_names_behind_a_discarded_token() -> None:
+    """5 of 6 tokens stay, the sixth was part of a name; a piece of 2 and a stop make 8 tokens, all with names."""
+    prefixes = Prefixes()
+    content = prefixes.begin()
+    prefixes.grow(content, 6)
+
+    goes_on = prefixes.continued(content, 5, prefixes.piece(content, 5, 2), boundary=True)
+    prefixes.put(goes_on, 7, STOP)
+
+    assert 9 == len(goes_on.path) == len(goes_on.named)
 
 
 @pytest.mark.parametrize(("drafts", "wrong"), [(0, []), (2, ["state among those of drafts"])])
