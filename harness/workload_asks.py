@@ -13,6 +13,7 @@ from attrs import evolve, fields
 from harness.cached_compare import cause_of_copy, show_hit
 from harness.compare import observations
 from harness.workload_outcome import Differences, Over
+from harness.workload_standstill import Standstill
 from harness.workload_suspects import BEYOND, PLACE, UNSHARDED, asleep_by, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
@@ -103,6 +104,10 @@ class Predicted:
         if self.names is not None:
             self.names.step_starts()
         return self.scheduler.schedule()
+
+    def stands(self, moves: bool) -> tuple[str, ...]:
+        """Why nobody runs, or `moves` but never finishes, as tags; nothing can be planned afterwards."""
+        return Standstill(self.setting, self.scheduler, self.allocator).causes(moves)
 
     def returned(
         self,

@@ -5,26 +5,14 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from harness.workload_suspects import (
-    UNSHARDED,
-    alone_by,
-    begun_by,
-    kept_place_by,
-    sessions_by,
-    stuck_again_by,
-    stuck_by,
-    stuck_held_by,
-    unfreed_by,
-    unreserved_by,
-)
+from harness.workload_suspects import UNSHARDED, unfreed_by, unreserved_by
 from oracle.content import Content
 from oracle.groups import Mamba
-from oracle.scheduler_laws import AGAIN, ALONE, HELD, SESSION, SESSIONS
+from oracle.scheduler_laws import ENDS, NEVER
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference, Rows
 from oracle.violation import Violation
@@ -112,8 +100,10 @@ class Differences:
     def __init__(self, setting: SchedulerSetting, options: WorkloadOptions, outcome: WorkloadOutcome) -> None:
         self.setting, self.options, self.outcome = setting, options, outcome
         self.index = -1
-        self.behind = self.blamed = self.sessions = False
+        self.behind = self.blamed = False
         self.seen: set[str] = set()
+        #: why the prediction stands still, or moves for ever, as tags; it is asked once
+        self.standstill: Callable[[bool], tuple[str, ...]] = _unknown
 
     def raised(self, error: Exception) -> Difference:
         """The scheduler raised."""
@@ -151,23 +141,11 @@ class Differences:
 
     def law(self, violation: Violation, tags: tuple[str, ...] = ()) -> None:
         """A law is broken; one of progress may have a known trap for its cause, one of the memory a situation."""
-        if violation.law in ("progress", "drain"):
-            causes: dict[str, Callable[[SchedulerSetting, bool], str]] = {
-                ALONE: alone_by,
-                AGAIN: partial(stuck_again_by, waits=violation.waits),
-                HELD: stuck_held_by,
-                SESSIONS: sessions_by,
-                SESSION: sessions_by,
-            }
-            if self.setting.kv_connector and not self.setting.choices.holders_first:
-                causes["never ends"] = stuck_held_by  # who has loaded waits behind one that preempts itself in turns
-            cause = kept_place_by(self.setting, violation.waits)
-            cause = cause or causes.get(violation.what, stuck_by)(self.setting, self.sessions)
-            cause = cause or unfreed_by(self.setting) or alone_by(self.setting, self.sessions)
-            cause = cause or begun_by(self.setting, violation.waits)
-            tags = (cause,) if cause else ()
+        if violation.what in ENDS:
+            cause, self.standstill = self.standstill(violation.what == NEVER), _unknown
+            tags = cause or _known(unfreed_by(self.setting))
         if violation.law == "needless":
-            tags = tuple(filter(None, [unfreed_by(self.setting)]))
+            tags = _known(unfreed_by(self.setting))
         if violation.law == "W1" and violation.what.startswith("drafter"):
             tags += unreserved_by(self.setting)
         if violation.law == "handover" and self.setting.dcp_size > 1:
@@ -193,6 +171,15 @@ class Differences:
         found = self.outcome.declared if self.options.declared(difference) else self.outcome.differences
         found.append(difference)
         self.outcome.shown.setdefault(difference.fingerprint, self.outcome.steps)
+
+
+def _unknown(moves: bool) -> tuple[str, ...]:
+    """Without a prediction nobody knows."""
+    return ()
+
+
+def _known(cause: str) -> tuple[str, ...]:
+    return (cause,) if cause else ()
 
 
 def _inside(path: str) -> str:

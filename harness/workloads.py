@@ -31,7 +31,7 @@ from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
 from harness.workload_reach import count_items, count_loaded, count_output, count_pooled, count_step, count_transfers
 from oracle.scheduler_block_laws import Known
-from oracle.scheduler_laws import SchedulerLaws
+from oracle.scheduler_laws import NEVER, SchedulerLaws
 from oracle.trace import Difference
 from oracle.violation import Violation
 from oracle.workload import ENDED, LOOK, STOP, Event, Planned, SchedulerTrace, of_release
@@ -90,6 +90,8 @@ class Judge:
         self.laws = SchedulerLaws(setting, self.differences.law)
         self.memory = WorkloadMemory(setting, self.differences.law) if options.memory else None
         self.prediction = Predicted(setting, self.differences)
+        if options.predict:
+            self.differences.standstill = self.prediction.stands
         #: the first token of each later piece of a session's input, as a node, and whose it is
         self.pieces: dict[int, int] = {}
         #: requests whose last load failed
@@ -126,7 +128,6 @@ class Judge:
         operation, arrival, content = note.arguments
         self.reach["structured output"] += operation.grammar > 0
         self.reach["reads no cache"] += operation.skip
-        self.differences.sessions |= operation.session
         self.laws.submitted(operation, arrival)
         self.prediction.scheduler.submit(operation, arrival, content)
 
@@ -189,7 +190,7 @@ class Judge:
         if note.arguments:
             names = ", ".join(map(str, note.arguments))
             text = f"requests {names} never finish"
-            self.differences.law(Violation(note.index, -1, "drain", "never ends", text, waits=self.laws.waiting()))
+            self.differences.law(Violation(note.index, -1, "drain", NEVER, text))
         else:
             self.laws.drained(note.answer)
 

@@ -14,7 +14,7 @@ from oracle.scheduler_block_laws import NO_BLOCKS, BlockLaws, Known
 from oracle.scheduler_encoder_laws import EncoderLaws
 from oracle.scheduler_setting import PRIORITY, SchedulerSetting
 from oracle.trace import GRANTED, REFUSED, Row, Rows
-from oracle.violation import Violation, Waiting
+from oracle.violation import Violation
 from oracle.workload import (
     ASK,
     FREE,
@@ -41,6 +41,10 @@ HELD = "nobody runs, blocks are held"
 SESSIONS = "nobody runs beside sessions that hold blocks"
 #: ... or the only one needs more, and nobody but itself holds any
 SESSION = "a session does not go on beside its own blocks"
+#: ... else; of a workload that goes on for ever
+NOBODY, NEVER = "nobody runs", "never ends"
+#: signs of an end: nothing that is planned from then on tells anything new
+ENDS = frozenset({ALONE, AGAIN, HELD, SESSIONS, SESSION, NOBODY, NEVER})
 #: what is told of an engine that sleeps although somebody could move; where sessions wait that hold nothing
 SLEEPS = "the engine sleeps"
 ASLEEP = "the engine sleeps beside sessions without blocks"
@@ -262,19 +266,12 @@ class SchedulerLaws(BlockLaws):
             self.stuck = True
             waits = ", ".join(f"{name} ({known.prompt + known.out} tokens)" for name, known in self.live.items())
             held = not self.setting.choices.holders_first and any(known.held for known in self.live.values())
-            what = AGAIN if self.again.intersection(self.live) else HELD if held else "nobody runs"
+            what = AGAIN if self.again.intersection(self.live) else HELD if held else NOBODY
             holders = sum([known.session and known.held > 0 for known in self.live.values()])
             if self.refused and holders:
                 what = SESSIONS if holders > 1 else SESSION
             text = f"nothing is in flight, nobody is scheduled: requests {waits} wait"
-            self.report(Violation(self.index, -1, "progress", what, text, waits=self.waiting()))
-
-    def waiting(self) -> tuple[Waiting, ...]:
-        """Who has not ended."""
-        return tuple(
-            Waiting(known.prompt + known.out, known.held, (known.priority, known.arrival), name in self.again)
-            for name, known in self.live.items()
-        )
+            self.report(Violation(self.index, -1, "progress", what, text))
 
     # --------------------------------------------------------------------------------------------- outputs
 

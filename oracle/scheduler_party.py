@@ -38,12 +38,21 @@ from oracle.workload import (
 
 
 class OracleScheduler:
-    """What the rules do, step by step. `reasons`: of each planned step, why each ask was answered so."""
+    """What the rules do, step by step. `reasons`: of each planned step, why each ask was answered so.
 
-    def __init__(self, setting: SchedulerSetting) -> None:
-        self.names = CachingAllocator(setting) if setting.enable_caching else None
-        self.allocator = self.names or Allocator(setting)
-        self.scheduler = Scheduler(setting, self._ask, self._free, self._look, self._name, blocks=self._blocks(setting))
+    before: it goes on from where a prediction is, which answers to nobody else from then on.
+    """
+
+    def __init__(self, setting: SchedulerSetting, before: tuple[Scheduler, Allocator] | None = None) -> None:
+        blocks = self if setting.kv_connector else None
+        if before is None:
+            self.allocator = CachingAllocator(setting) if setting.enable_caching else Allocator(setting)
+            self.scheduler = Scheduler(setting, self._ask, self._free, self._look, self._name, blocks=blocks)
+        else:
+            self.scheduler, self.allocator = before
+            self.scheduler.ask, self.scheduler.free = self._ask, self._free
+            self.scheduler.look, self.scheduler.name, self.scheduler.blocks = self._look, self._name, blocks
+        self.names = self.allocator if isinstance(self.allocator, CachingAllocator) else None
         self.events: list[Event] = []
         self.held: dict[int, Rows] = {}
         self.sampling: dict[int, bool] = {}
@@ -75,9 +84,6 @@ class OracleScheduler:
         assert self.names is not None
         self.names.publish(call, tokens)
         self.events.append(Event(NAME, request.id, None, None, 0, tokens))
-
-    def _blocks(self, setting: SchedulerSetting) -> OracleScheduler | None:
-        return self if setting.kv_connector else None
 
     def pop(self, request: int) -> bool:
         self.held.pop(request, None)

@@ -6,20 +6,6 @@ from attrs import frozen
 
 
 @frozen
-class Waiting:
-    """A request that waits while nobody runs."""
-
-    tokens: int
-    """Known ones."""
-    held: int
-    """Blocks of its row."""
-    urgency: tuple[int, int]
-    """Priority and arrival; the least goes first under the priority policy."""
-    failed: bool
-    """Its load failed as a whole."""
-
-
-@frozen
 class Violation:
     """A read or write that cannot be right. `index` is the operation that scheduled the step."""
 
@@ -32,5 +18,3 @@ class Violation:
     text: str
     column: int = -1
     """Of a read: the column that is wrong."""
-    waits: tuple[Waiting, ...] = ()
-    """Of progress: who waits."""

@@ -1,8 +1,8 @@
-"""A request whose load has ended waits for ever behind a more urgent one that lacks blocks for the rest of its prompt.
+"""Requests whose loads have ended wait for ever for blocks that each other holds.
 
 Needs vLLM alone (written for 0.33.0): no GPU, weights or network. Exits 1 while the defect is there, 0 once
 it is gone. Written by slotcheck 0.1.0. Fingerprint:
-scheduler/law/scheduler/progress/nobody runs/load without the rest of its prompt.
+scheduler/law/scheduler/progress/nobody runs/loads hold blocks.
 """
 
 import json
@@ -25,7 +25,8 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec
+from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
@@ -55,7 +56,7 @@ class FarConnector(base.KVConnectorBase_V1, base.SupportsHMA):
         if far["turn"] is not None and (not far["again"] or far["turn"] == far["failures"] + request.num_preemptions):
             return 0, False
         asynchronous = far["load"] == "async"
-        most = request.num_tokens - (not asynchronous)
+        most = request.num_tokens - 1
         external = max(0, min(far["remote"], most) - num_computed_tokens)
         return external, asynchronous and external > 0
 
@@ -84,7 +85,7 @@ class FarConnector(base.KVConnectorBase_V1, base.SupportsHMA):
         said = {"finished_recving": loaded, "finished_sending": sent}
         if failed:
             name, column = str(failed[0]), failed[1]
-            said["invalid_block_ids"] = {scheduler.kv_cache_manager.get_block_ids(name)[0][column]}
+            said["failed_recving"] = {name}
             self.requests[name]["failures"] += 1
         return KVConnectorOutput(**said), loaded, sent
 
@@ -109,13 +110,13 @@ model = ModelConfig(
     model=folder({'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 2, 'num_attention_heads': 4, 'num_key_value_heads': 4, 'head_dim': 16, 'vocab_size': 128, 'max_position_embeddings': 4096, 'rms_norm_eps': 1e-05, 'hidden_act': 'silu', 'tie_word_embeddings': False, 'torch_dtype': 'float16'}),
     skip_tokenizer_init=True,
     dtype="float16",
-    max_model_len=3,
+    max_model_len=14,
 )
 speculation = None
 config = VllmConfig(
     model_config=model,
     scheduler_config=SchedulerConfig(
-        max_model_len=3,
+        max_model_len=14,
         is_encoder_decoder=False,
         max_num_batched_tokens=1,
         max_num_seqs=1,
@@ -124,9 +125,9 @@ config = VllmConfig(
         long_prefill_token_threshold=0,
         long_prefill_token_threshold_adaptive=False,
         enable_chunked_prefill=True,
-        policy="priority",
+        policy="fcfs",
         prefill_schedule_interval=1,
-        scheduler_reserve_full_isl=False,
+        scheduler_reserve_full_isl=True,
         watermark=0.0,
         async_scheduling=False,
     ),
@@ -142,16 +143,30 @@ config = VllmConfig(
     ),
     speculative_config=speculation,
 )
-config.cache_config.num_gpu_blocks = 4
+config.cache_config.num_gpu_blocks = 9
 config.cache_config.block_size = 1
+config.cache_config.mamba_cache_mode = "align"
 specs = [
-    FullAttentionSpec(block_size=1, num_kv_heads=2, head_size=8, dtype=torch.float16),
+    MambaSpec(
+        block_size=1,
+        shapes=((2, 8),),
+        dtypes=(torch.float16,),
+        mamba_cache_mode="align",
+        num_speculative_blocks=1,
+    ),
+    ChunkedLocalAttentionSpec(
+        block_size=1,
+        num_kv_heads=2,
+        head_size=8,
+        dtype=torch.float16,
+        attention_chunk_size=4,
+    ),
 ]
 grammars = Grammars()
 scheduler = (AsyncScheduler if DEPTH > 1 else Scheduler)(
     config,
     KVCacheConfig(
-        num_blocks=4,
+        num_blocks=9,
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(layer_names=[f"g{n}"], kv_cache_spec=spec) for n, spec in enumerate(specs)],
     ),
@@ -234,13 +249,11 @@ def step(accepted={}, stops={}, drafts={}, loaded=(), sent=(), failed=None, rest
 
 
 def run():
-    submit(request=0, prompt=2, priority=1, remote=2)
+    submit(request=0, prompt=4, remote=3, unknown=2)
     step()
-    submit(request=1, prompt=2, remote=1)
-    step(loaded=[0, 1])
-    step(rest=True)
-    step(rest=True)
-    step(rest=True)
+    submit(request=1, prompt=13, remote=12)
+    for _ in range(8):
+        step(rest=True)
 
 
 run()

@@ -1,0 +1,212 @@
+"""Why nobody runs: without which term of the rules somebody would.
+
+Where the scheduler stands still the prediction does too, or it would have differed before. So it is asked what it would
+do if one thing were otherwise. Two kinds of answer: somebody is passed over, because no number of tokens fits him, or
+the first who asks for blocks is refused. Nothing is planned afterwards: what the last suppositions free stays free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from attrs import evolve
+
+from harness.workload_suspects import SESSIONS_HOLD, unsized
+from oracle.allocator import Allocator
+from oracle.scheduler import Scheduler
+from oracle.scheduler_party import OracleScheduler
+from oracle.scheduler_request import Request
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.trace import GRANTED, Call, Observation
+
+#: why nobody runs where others hold blocks: sessions, requests whose load has ended; in releases that let them wait
+LOADS_HOLD, WAITS_HOLDING = "loads hold blocks", "waits with blocks"
+
+#: ... where a load leaves blocks free, for the drafts of nobody, for itself
+RESERVE, RETRY = "reserve beside a load", "retry reserves for itself"
+#: preemptions of one request after which it is thought to be preempted for ever
+AGAIN_AND_AGAIN = 4
+
+Without = Callable[[Scheduler], AbstractContextManager[None]]
+
+
+class _Asked(Exception):  # noqa: N818  # the end of a supposition, no error
+    """Somebody asks for blocks."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.call = call
+
+
+@contextmanager
+def _set(party: object, **values: object) -> Iterator[None]:
+    """The party with other values."""
+    before = {name: getattr(party, name) for name in values}
+    for name, value in values.items():
+        setattr(party, name, value)
+    yield
+    for name, value in before.items():
+        setattr(party, name, value)
+
+
+def _charges_nothing(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S1: draft slots take no room."""
+    return _set(scheduler, charged=0)
+
+
+def _chunks_prompts(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S9: a prompt may be split."""
+    return _set(scheduler, chunked=True)
+
+
+def _pads_nobody(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S21: one token stays one."""
+    return _set(scheduler, pads_alone=False)
+
+
+def _reads_nothing_ahead(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S22: a part may leave any number of known tokens."""
+    return _set(scheduler, ahead=0)
+
+
+def _ends_anywhere(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S41: chunks need not end at a block's border."""
+    return _set(scheduler, chunks=evolve(scheduler.chunks, size=0))
+
+
+def _splits_items(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S52: parts may end inside an item."""
+    return _set(scheduler.encoders, whole=False)
+
+
+def _keeps_no_place(scheduler: Scheduler) -> AbstractContextManager[None]:
+    """S56: no position is kept for what is sampled."""
+    return _set(scheduler, sampled=0)
+
+
+#: conflicts of terms by which nobody is given tokens: without any one of them somebody would be
+TRAPS: tuple[tuple[str, tuple[Without, ...]], ...] = (
+    ("place for no token", (_keeps_no_place,)),
+    ("padding beyond the room", (_pads_nobody,)),
+    ("prompt beside draft slots", (_charges_nothing, _chunks_prompts)),
+    ("block beside draft slots", (_charges_nothing, _ends_anywhere)),
+    ("item beyond a part", (_splits_items,)),
+    ("block border in the lookahead", (_reads_nothing_ahead, _ends_anywhere)),
+    ("largest part below the lookahead", (_reads_nothing_ahead,)),
+    ("block beyond a chunk", (_ends_anywhere,)),
+)
+
+
+class Standstill:
+    """What would move a prediction that stands."""
+
+    def __init__(self, setting: SchedulerSetting, scheduler: Scheduler, allocator: Allocator) -> None:
+        self.setting, self.scheduler, self.allocator = setting, scheduler, allocator
+        self.names = OracleScheduler(setting, (scheduler, allocator)).names
+        scheduler.ask = self._ask
+
+    def causes(self, moves: bool) -> tuple[str, ...]:
+        """The tags of what keeps everybody from running; none where nothing known does.
+
+        moves: somebody runs and is preempted, again and again, but nobody finishes.
+        """
+        call = self._asks()
+        for tag, terms in TRAPS:
+            if all(self._other_asks(call, term) for term in terms):
+                return (tag,)
+        if call is None:
+            return ()
+        granted = self._granted(call)
+        if moves or granted:
+            return self._holding(call) if moves and granted else ()
+        return self._reserved() or self._held(call) or self._unsized(call)
+
+    def _holding(self, call: Call) -> tuple[str, ...]:
+        """Who is preempted once and again runs beside others that wait with blocks."""
+        scheduler = self.scheduler
+        waiting = [one for one in self._holders(call) if one not in scheduler.running]
+        if scheduler.requests[call.request].preemptions < AGAIN_AND_AGAIN:
+            return ()
+        return tuple(dict.fromkeys(self._hold(one.session) for one in waiting))
+
+    def _hold(self, session: bool) -> str:
+        loads = LOADS_HOLD if self.scheduler.choices.holders_first else WAITS_HOLDING
+        return SESSIONS_HOLD if session else loads
+
+    def _unsized(self, call: Call) -> tuple[str, ...]:
+        """A pool of the start-up size lacks blocks for one request alone."""
+        session = self.scheduler.requests[call.request].session
+        return unsized(self.setting, self.allocator.short, session, bool(call.local))
+
+    def _reserved(self) -> tuple[str, ...]:
+        """S44: a load leaves blocks free, for the drafts of a step, or for loads that have failed as a whole."""
+        begun = {one: None for one in self.scheduler.prefilling if one.comp}
+        drafts = self._without_drafts()
+        for tag, values in (
+            (RETRY, {"prefilling": begun}),
+            (RESERVE, drafts),
+            (RETRY, {**drafts, "prefilling": begun}),
+        ):
+            if self._runs(**values):
+                return (tag,)
+        return ()
+
+    def _without_drafts(self) -> dict[str, int]:
+        """Values by which a load leaves nothing for the drafts of a step."""
+        each = self.scheduler.choices.load_reserve == "each group"
+        return {"spare": 0} if each else {"beyond": 0}
+
+    def _held(self, call: Call) -> tuple[str, ...]:
+        """Who waits holds the blocks that the first one lacks, and nobody takes them away."""
+        tags: list[str] = []
+        for session in (True, False):
+            others = [one for one in self._holders(call) if one.session == session]
+            for other in others:
+                self.allocator.release(other.id, False)
+                self.scheduler.prefilling.pop(other, None)
+            tags += [self._hold(session)] if others else []
+            if others and self._runs():
+                return tuple(tags)
+        return (*tags, RESERVE) if self._runs(**self._without_drafts()) else ()
+
+    def _holders(self, call: Call) -> list[Request]:
+        """Who has blocks beside the one who asks."""
+        requests, rows = self.scheduler.requests, self.allocator.rows
+        return [requests[name] for name in rows if name != call.request and name in requests]
+
+    # ----------------------------------------------------------------------------------------- suppositions
+
+    def _ask(self, call: Call) -> Observation:
+        raise _Asked(call)
+
+    def _asks(self) -> Call | None:
+        """The first ask of the next step, of which nothing is left."""
+        scheduler = self.scheduler
+        if self.names is not None:
+            self.names.step_starts()
+        queues = scheduler.running, scheduler.waiting, scheduler.holding
+        kept = [queue[:] for queue in queues]
+        try:
+            scheduler.schedule()
+        except _Asked as asked:
+            return asked.call
+        finally:
+            for queue, before in zip(queues, kept, strict=True):
+                queue[:] = before
+        return None
+
+    def _other_asks(self, call: Call | None, without: Without) -> bool:
+        """Whether another one, or anybody at all, asks without a term."""
+        with without(self.scheduler):
+            asked = self._asks()
+        return asked is not None and (call is None or asked.request != call.request)
+
+    def _runs(self, **values: object) -> bool:
+        """Whether the first ask is granted with other values of the scheduler."""
+        with _set(self.scheduler, **values):
+            asked = self._asks()
+        return asked is not None and self._granted(asked)
+
+    def _granted(self, call: Call) -> bool:
+        return self.allocator.extend(call).outcome == GRANTED
