@@ -49,6 +49,8 @@ def count_step(
         newcomers = {name for name, *_ in planned.new}
         reach["padded newcomer"] += any(name in newcomers for name, _ in planned.drafts)
     reach["drafts skipped"] += planned.skip_drafts
+    reach["grammar masks a step"] += planned.has_structured_output_requests
+    reach["mask waits for tokens in flight"] += planned.pending_structured_output_tokens
 
 
 def count_items(

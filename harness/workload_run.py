@@ -56,6 +56,8 @@ MINIMA: dict[str, int] = {
     "encoder input": 20,
     "encoder budget full": 2,
     "structured output": 20,
+    "grammar masks a step": 50,
+    "mask waits for tokens in flight": 20,
     "pooled": 50,
     "pooled after chunks": 50,
     "pooled x overlap": 10,

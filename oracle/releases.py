@@ -204,6 +204,8 @@ class Choices:
     """Nobody is preempted whose blocks would not come free now (S49)."""
     load_failures_whole: bool = True
     """A load can be told to have failed as a whole (S48)."""
+    tells_loads: bool = True
+    """The worker is told whether a step reads what is loaded in it (S59)."""
     skip_covers_loads: bool = True
     """Who does not read the prefix cache loads nothing either (S42)."""
     pooled_keeps_place: bool = False

@@ -80,7 +80,7 @@ class Scheduler(Loads):
             self.last_prefill = self.executed
         planned = step.planned()
         self.batch = frozenset(request.id for request in step.tokens)
-        self._advance(step)
+        self._advance(step, planned)
         self.preempted, self.finished = [], []
         return planned
 
@@ -213,6 +213,7 @@ class Scheduler(Loads):
             request.comp = comp + external
             placeholders = new - 1 if self.pads_whole else self.drafts
             step.admit(request, new, seen.rows, placeholders if padded else 0)
+            step.loads |= external > 0
             if request.items:
                 step.encode(request, self.encoders.take(request))
             if request.comp + new < request.n:
@@ -284,8 +285,13 @@ class Scheduler(Loads):
             new = self.encoders.part(request, comp, new, step.encoder)
         return self._clear_of_the_end(request, comp, new), padded
 
-    def _advance(self, step: NextStep) -> None:
-        """S11, S30: optimistic; corrected when the output is back."""
+    def _advance(self, step: NextStep, planned: Planned) -> None:
+        """S11, S30: optimistic; corrected when the output is back.
+
+        S57. A step that samples for a request with a grammar has the grammar's mask, and the drafts that it verifies
+        are checked against it: the worker sends them back for that.
+        S58. The mask follows from all tokens before it. While one of them is in flight nothing can be sampled.
+        """
         proposals = self.proposals(len(step.tokens))
         self.planned_steps += self.fenced and bool(step.tokens)
         for request, new in step.tokens.items():
@@ -295,6 +301,9 @@ class Scheduler(Loads):
             request.chunk = request.comp < request.n + request.ph
             if not request.chunk:
                 self.prefilling.pop(request, None)
+                if request.grammar:
+                    planned.has_structured_output_requests = True
+                    planned.pending_structured_output_tokens |= request.ph + request.left > 0
             if self.overlap and not request.chunk:
                 request.ph += self.sampled + step.drafts.get(request, 0)
                 request.spec = proposals

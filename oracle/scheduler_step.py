@@ -29,7 +29,7 @@ class NextStep:
         self.resumed: list[tuple[Request, Rows]] = []
         self.victims: list[Request] = []
         self.needed = not scheduler.can_skip
-        self.chunk_ran = self.prefill_admitted = False
+        self.chunk_ran = self.prefill_admitted = self.loads = False
 
     def open(self) -> bool:
         """Whether anybody can still be considered."""
@@ -86,7 +86,11 @@ class NextStep:
         return not self.needed
 
     def planned(self) -> Planned:
-        """What the worker is told, before anything moves on. V2 takes a resumed request for a new one, V1 does not."""
+        """What the worker is told, before anything moves on. V2 takes a resumed request for a new one, V1 does not.
+
+        S59. A step that reads what a connector loads in it (S46) starts its loads before the forward pass, any other
+        behind it.
+        """
         scheduler = self.scheduler
         second = scheduler.second_runner
         new, again = ([*self.new, *self.resumed], []) if second else (self.new, self.resumed)
@@ -109,6 +113,7 @@ class NextStep:
             tuple((request.id, tuple(places)) for request, places in self.encoded.items()),
             tuple(scheduler.encoders.leave()),
             () if second else self._again(),
+            has_sync_kv_loads=self.loads and scheduler.choices.tells_loads,
         )
 
     def _again(self) -> tuple[tuple[int, int], ...]:

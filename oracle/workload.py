@@ -233,7 +233,8 @@ class Planned:
     before. zeroed: blocks to zero. proposals: drafts of the next step. skip_drafts: nobody can use them. copies: blocks
     (source, target) to copy before the step runs. encoded: (request, which of its items) that the encoder takes in it.
     dropped: items whose outputs the worker drops before that. again: (request, known tokens) whose tokens are sent once
-    more (the V1 runner).
+    more (the V1 runner). has_structured_output_requests: a grammar masks what is sampled in it.
+    pending_structured_output_tokens: its mask needs tokens in flight. has_sync_kv_loads: it loads what it reads.
     """
 
     tokens: list[tuple[int, int]]
@@ -250,6 +251,9 @@ class Planned:
     encoded: tuple[tuple[int, tuple[int, ...]], ...] = ()
     dropped: tuple[int, ...] = ()
     again: tuple[tuple[int, int], ...] = ()
+    has_structured_output_requests: bool = False
+    pending_structured_output_tokens: bool = False
+    has_sync_kv_loads: bool = False
 
 
 #: the fields of Planned, and the rule that decides each
@@ -268,6 +272,9 @@ PLANNED_RULES = {
     "encoded": "S52",
     "dropped": "S54",
     "again": "S55",
+    "has_structured_output_requests": "S57",
+    "pending_structured_output_tokens": "S58",
+    "has_sync_kv_loads": "S59",
 }
 
 

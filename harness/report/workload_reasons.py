@@ -103,6 +103,22 @@ REASONS: dict[str, Reason] = {
         "placeholder is kept for one.",
         (_OUTPUT,),
     ),
+    "S57": Reason(
+        True,
+        "Where a step samples for a request with a grammar its mask is made, and the worker sends back the drafts that "
+        "it verifies: else tokens are sampled that the grammar forbids.",
+        (_AFTER, f"{SCHEDULER}:Scheduler.get_grammar_bitmask"),
+    ),
+    "S58": Reason(
+        True,
+        "A grammar's mask follows from all tokens before it: while one of them is in flight the step's sampling waits.",
+        ("vllm/v1/core/sched/async_scheduler.py:AsyncScheduler._update_after_schedule",),
+    ),
+    "S59": Reason(
+        True,
+        "What a step reads is loaded before its forward pass; where it reads nothing of them its loads wait behind it.",
+        (_SCHEDULE,),
+    ),
     "S52": Reason(
         True,
         "A position of a multimodal item is computed in or after the step that encodes the item, which the encoder "

@@ -35,6 +35,8 @@ from oracle.workload import (
 
 #: rules about how a request is sent to the worker, of which its tokens and blocks say nothing
 _SENT = frozenset(PLANNED_RULES[name] for name in ("new", "resumed", "again"))
+#: flags of a step, which say nothing of a request
+_FLAGS = {rule: name for name, rule in PLANNED_RULES.items() if rule in ("S57", "S58", "S59")}
 #: what a step says of requests, each with a count; as a dict in the script
 _COUNTS = ("accepted", "stops", "drafts", "valid")
 
@@ -70,8 +72,9 @@ def script(
         observed=difference.observed,
         contents=_contents(outcome),
         block_size=cache_block_size(setting),
-        wrong=_last(outcome, steps, difference.rule in _SENT),
+        wrong=_last(outcome, steps, difference.rule),
         sent=difference.rule in _SENT,
+        flag=_FLAGS.get(difference.rule, ""),
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
         skips=any(isinstance(one, Submit) and one.skip for one in trace.operations),
         grammars=any(isinstance(one, Submit) and one.grammar for one in trace.operations),
@@ -160,10 +163,11 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens:
     return f"step({', '.join(said)})"
 
 
-def _last(outcome: WorkloadOutcome, steps: int, sent: bool) -> str:
+def _last(outcome: WorkloadOutcome, steps: int, rule: str) -> str:
     """What the step was in which the defect showed, as the script compares it; with a connector also what is handed.
 
-    sent: also who came as new, with a row that starts anew, or with all tokens once more.
+    rule: of how requests are sent, also who came as new, with a row that starts anew, or with all tokens once more;
+    of a flag of the step, also the flag.
     """
     entries = outcome.entries[:steps]
     if not entries:
@@ -176,7 +180,9 @@ def _last(outcome: WorkloadOutcome, steps: int, sent: bool) -> str:
     if outcome.trace.setting.encoder_cache_size:
         encoded = {str(name): [*places] for name, places in planned.encoded}
         last = (*last, encoded, [str(item) for item in planned.dropped])
-    if sent:
+    if rule in _SENT:
         new = [str(name) for name, *_ in planned.new]
         last = (*last, new, [*map(str, planned.resumed)], {str(name): count for name, count in planned.again})
+    if rule in _FLAGS:
+        last = (*last, getattr(planned, _FLAGS[rule]))
     return repr((*last, entries[-1].handed) if outcome.trace.setting.kv_connector else last)

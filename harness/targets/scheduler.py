@@ -414,6 +414,9 @@ def planned(out: Any) -> Planned:
         getattr(out, "skip_drafts", False),
         tuple([(copy.src_block_id, copy.dst_block_id) for copy in out.kv_cache_block_copies or ()]),
         again=tuple([(int(name), len(tokens)) for name, tokens in cached.all_token_ids.items()]),
+        has_structured_output_requests=out.has_structured_output_requests,
+        pending_structured_output_tokens=out.pending_structured_output_tokens,
+        has_sync_kv_loads=getattr(out, "has_sync_kv_loads", False),
     )
 
 

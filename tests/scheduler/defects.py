@@ -433,6 +433,28 @@ DEFECTS = (
         "S56",
     ),
     Defect(
+        "a chunk's drafts come back for a grammar",
+        "request.use_structured_output and not request.is_prefill_chunk\n            )",
+        "request.use_structured_output\n            )",
+        "S57",
+    ),
+    Defect(
+        "a mask waits for the last request alone",
+        "scheduler_output.pending_structured_output_tokens |= (",
+        "scheduler_output.pending_structured_output_tokens = (",
+        "S58",
+        "async_scheduler",
+    ),
+    Defect(
+        "a mask is made with a token in flight",
+        "request.num_output_placeholders > 0\n",
+        "request.num_output_placeholders > 1\n",
+        "S58",
+        "async_scheduler",
+    ),
+    Defect("loads start in front of every step", "has_sync_kv_loads = False\n", "has_sync_kv_loads = True\n", "S59"),
+    Defect("loads start behind every step", "has_sync_kv_loads = True\n", "has_sync_kv_loads = False\n", "S59"),
+    Defect(
         "who reads no cache loads what a connector has",
         "if request.skip_reading_prefix_cache:\n                            ext_tokens",
         "if False:\n                            ext_tokens",

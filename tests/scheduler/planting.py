@@ -29,12 +29,13 @@ MOST_STEPS = 20_000
 
 @frozen
 class Defect:
-    """`old` becomes `new` in scheduler.py. why: the rule or law that it breaks."""
+    """`old` becomes `new` in scheduler.py, or in another file beside it. why: the rule or law that it breaks."""
 
     name: str
     old: str
     new: str
     why: str
+    file: str = "scheduler"
 
 
 @cache
@@ -54,11 +55,12 @@ def _run(name: str, text: str) -> ModuleType:
 
 def planted(defect: Defect) -> Callable[[SchedulerSetting], SchedulerTarget]:
     """Makes schedulers with the defect in them."""
-    text = _source("scheduler")
-    assert 1 == text.count(defect.old), f"{defect.name}: the release's source has changed"
-    base = _run("scheduler", text.replace(defect.old, defect.new)).Scheduler
+    texts = {name: _source(name) for name in ("scheduler", "async_scheduler")}
+    assert 1 == texts[defect.file].count(defect.old), f"{defect.name}: the release's source has changed"
+    texts[defect.file] = texts[defect.file].replace(defect.old, defect.new)
+    base = _run("scheduler", texts["scheduler"]).Scheduler
     line = "from vllm.v1.core.sched.scheduler import Scheduler\n"
-    overlapping = _source("async_scheduler")
+    overlapping = texts["async_scheduler"]
     assert line in overlapping
     module = ModuleType("planted_async")
     vars(module)["Scheduler"] = base
