@@ -1,7 +1,8 @@
 """May we move from one release to another? The same traces on both, each beside the oracle by its own rules.
 
 Every difference is sorted: **regression** (new, and the older release did it right), **fixed** (the older one's,
-gone), **intended** (the rules say so: a row of the table, with its reference), **declared** (a finding), **unknown**
+no finding of the newer one), **intended** (the rules say so: a row of the table, with its reference), **declared** (a
+finding that covers the newer one, with what the same traces showed on the older), **unknown**
 (both have it, or the rules of the newer one are not confirmed). Then interface drift: parameters and fields that the
 project uses. The manager level runs with caching off and, where it is specified for both releases, on; so does the
 scheduler level; the warmup level runs without its kernels.
@@ -17,6 +18,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from harness.findings import Finding, load
 from harness.outcome import Options
 from harness.passes import Asked, predict
 from harness.reach import plain_minima
@@ -67,6 +69,10 @@ class Sorted:
     fixed: Counter[str] = field(factory=Counter)
     intended: Counter[str] = field(factory=Counter)
     declared: Counter[str] = field(factory=Counter)
+    declared_before: Counter[str] = field(factory=Counter)
+    """What the older release showed of the newer one's findings."""
+    findings: dict[str, Finding] = field(factory=dict)
+    """The declared ones, by name."""
     reports: dict[str, str] = field(factory=dict)
     """Fingerprint of a regression -> its report folder, beside the page."""
     tree: str = ""
@@ -77,6 +83,10 @@ class Sorted:
     """Crossings that the traces met on the newer one."""
     drift: list[tuple[str, str, str]] = field(factory=list)
     """Name, what the older one has that the newer one has not, and the other way round."""
+
+    def covered(self, name: str) -> bool:
+        """Whether a finding is the newer release's too."""
+        return name in self.findings and self.findings[name].covers(self.newer)
 
     @property
     def bad(self) -> bool:
@@ -128,26 +138,35 @@ class Sorted:
             "fixed": dict(sorted(self.fixed.items())),
             "intended": dict(sorted(self.intended.items())),
             "declared": dict(sorted(self.declared.items())),
+            "declared_before": dict(sorted(self.declared_before.items())),
             "reports": dict(sorted(self.reports.items())),
             "drift": [{"name": name, "gone": gone, "new": new} for name, gone, new in self.drift],
         }
 
 
 def run(
-    older: str, newer: str, *, seconds: float, seed: int, out: Path, show: Callable[[Sorted], object] = lambda now: None
+    older: str,
+    newer: str,
+    *,
+    seconds: float | None,
+    seed: int,
+    out: Path,
+    steps: int | None = None,
+    show: Callable[[Sorted], object] = lambda now: None,
 ) -> Sorted:
-    """Compare two releases for a while. TargetError when one cannot be imported."""
+    """Compare two releases for some seconds or steps, in whole shards. TargetError when one cannot be imported."""
     start = time.monotonic()
     sides = [Side(older, older), Side(newer, older)]
     try:
         first, second = [str(side.start()["release"]) for side in sides]
         found = Sorted(first, second, seed=seed, tree="" if newer == second else newer)
+        found.findings = {finding.name: finding for finding in load()}
         for side in sides:
             side.send({"canary": True})
         caught = [side.take()["caught"] for side in sides]
         found.canary = all(caught)
         examples: dict[str, tuple[bytes, str]] = {}
-        while found.shards == 0 or time.monotonic() - start < seconds:
+        while _goes_on(found, time.monotonic() - start, seconds, steps):
             _one_shard(found, sides, examples)
             show(found)
         for name, (data, profile) in list(examples.items())[:MOST_REPORTS]:
@@ -162,6 +181,12 @@ def run(
             side.close()
     found.seconds = time.monotonic() - start
     return found
+
+
+def _goes_on(found: Sorted, passed: float, seconds: float | None, steps: int | None) -> bool:
+    """Whether another shard is wanted: one in any case, then until a limit that is given is reached."""
+    ended = (seconds is not None and passed >= seconds) or (steps is not None and found.steps >= steps)
+    return found.shards == 0 or not ended
 
 
 def _one_shard(found: Sorted, sides: list[Side], examples: dict[str, tuple[bytes, str]]) -> None:
@@ -200,10 +225,11 @@ def _sort(found: Sorted, before: dict[str, Any], after: dict[str, Any], level: s
     for name in after["new"]:
         kind = found.regressions if confirmed(found.newer, level) and name not in before["new"] else found.unknown
         kind[name] += 1
+    both = [name for name in before["declared"] if name in after["declared"] or found.covered(name)]
     if not after["new"]:
-        gone = [name for name in before["declared"] if name not in after["declared"]]
-        found.fixed.update([*before["new"], *gone])
+        found.fixed.update([*before["new"], *(name for name in before["declared"] if name not in both)])
     found.declared.update(after["declared"])
+    found.declared_before.update(both)
 
 
 def _alone(data: bytes, profile: str, release: str, limits: str, choices: Choices) -> list[Asked]:
@@ -252,6 +278,13 @@ def drift(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[tup
 # -------------------------------------------------------------------------------------------------------- pages
 
 
+LEGEND = (
+    "Each release is judged by its own. A number: so many traces of the manager with caching off get another answer by this "
+    "rule alone. *Compared*: its cases are among what the traces are drawn from. *Not compared*: no trace that both can run "
+    "shows it."
+)
+
+
 def _levels(found: Sorted) -> str:
     """What was run, by level."""
     said = [
@@ -264,8 +297,8 @@ def _levels(found: Sorted) -> str:
 def _unseen(rule: Rule) -> str:
     """Why a changed rule has no number: both sides have it in their oracle, or no trace can show it."""
     if rule.decides is not None and rule.decides[0] not in OF_TRACES:
-        return "compared, not counted"
-    return "not compared here"
+        return "compared"
+    return "not compared"
 
 
 def _section(title: str, counts: Counter[str], none: str) -> list[str]:
@@ -274,6 +307,25 @@ def _section(title: str, counts: Counter[str], none: str) -> list[str]:
         return [*lines, none, ""]
     rows = [f"| {name} | {count:,} |" for name, count in sorted(counts.items())]
     return [*lines, "| what | traces |", "| --- | --- |", *rows, ""]
+
+
+def _declared(found: Sorted) -> list[str]:
+    """The newer release's findings that either met."""
+    lines = [f"## Declared findings of {found.newer}", ""]
+    names = sorted({*found.declared, *found.declared_before})
+    if not names:
+        return [*lines, "None was met.", ""]
+    lines += [
+        f"Each is argued in its folder under reports/. Those that do not cover {found.older} came with {found.newer}. "
+        "The numbers of one that covers both may differ: other rules lead the trace elsewhere, or another defect comes first.",
+        "",
+        f"| what | releases | traces on {found.older} | on {found.newer} |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name in names:
+        releases = found.findings[name].releases if name in found.findings else ""
+        lines.append(f"| {name} | {releases} | {found.declared_before[name]:,} | {found.declared[name]:,} |")
+    return [*lines, ""]
 
 
 def markdown(found: Sorted) -> str:
@@ -289,12 +341,13 @@ def markdown(found: Sorted) -> str:
         *([""] if found.reports else []),
         *_section("Unknown", found.unknown, "None."),
         *_section("Fixed", found.fixed, "Nothing that these traces met."),
-        *_section("Declared findings met on the newer release", found.declared, "None."),
+        *_declared(found),
         "## Rules that changed on purpose",
         "",
     ]
     if found.changed:
-        lines += ["| rule | before | now | upstream | traces that show it |", "| --- | --- | --- | --- | --- |"]
+        lines += [LEGEND, "", "| rule | before | now | upstream | traces that show it |"]
+        lines += ["| --- | --- | --- | --- | --- |"]
         for old, rule in found.changed:
             seen = f"{found.intended[rule.name]:,}" if _answers(rule) else _unseen(rule)
             before = old.value if old else "-"

@@ -46,20 +46,24 @@ def bisect_command(trace: Path, releases: str | None) -> None:
 @click.command("gate")
 @click.option("--from", "older", required=True, metavar="RELEASE", help="The release that is in use.")
 @click.option("--to", "newer", required=True, metavar="RELEASE|FOLDER", help="The one to move to.")
-@click.option("--budget", type=Duration(), default=60.0, help="How long to look; default 60s.")
+@click.option("--budget", type=Duration(), help="How long to look; default 60s where --steps is not given.")
+@click.option("--steps", type=click.IntRange(min=1), help="End after this many: the same page on every machine.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which traces.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("slotcheck-out"), show_default=True, help="Where pages go."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def gate_command(older: str, newer: str, budget: float, seed: int, out: Path, as_json: bool) -> None:
+def gate_command(
+    older: str, newer: str, budget: float | None, steps: int | None, seed: int, out: Path, as_json: bool
+) -> None:
     """May we move from one release to another? Writes gate.md, gate.json and gate.xml (JUnit)."""
     from harness import gate, job
 
     talk = console(stderr=as_json)
     job.prepare_out(out)
     talk.print(f"importing vLLM {older} and {newer} ...")
-    found = gate.run(older, newer, seconds=budget, seed=seed, out=out)
+    seconds = 60.0 if budget is None and steps is None else budget
+    found = gate.run(older, newer, seconds=seconds, steps=steps, seed=seed, out=out)
     tracefile.write_text(out / "gate.md", gate.markdown(found))
     tracefile.write_text(out / "gate.json", tracefile.json_text(found.data()))
     tracefile.write_text(out / "gate.xml", gate.junit(found))

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from harness import gate
+from harness.findings import load
 from harness.gate import Sorted
 from harness.reach import MINIMA
 from harness.side import Side
@@ -55,13 +56,13 @@ def seen(place, new=(), declared=()):
 def ran(monkeypatch, tmp_path):
     """A gate on one shard whose sides saw what is given."""
 
-    def run(before, after, releases=("0.32.0", "0.33.0"), seconds=0, **newer):
+    def run(before, after, releases=("0.32.0", "0.33.0"), seconds=0, steps=None, **newer):
         told = [Told(release, found) for release, found in zip(releases, (before, after), strict=True)]
         vars(told[1]).update(newer)
         sides = iter(told)
         monkeypatch.setattr(gate, "Side", lambda release, limits: next(sides))
         monkeypatch.setattr(gate, "EXAMPLES", 3)
-        found = gate.run(*releases, seconds=seconds, seed=0, out=tmp_path)
+        found = gate.run(*releases, seconds=seconds, steps=steps, seed=0, out=tmp_path)
         return found, told
 
     return run
@@ -87,6 +88,31 @@ def test_what_one_trace_showed_is_sorted(ran, before, after, expected):
 
     assert expected == {name: counts for name, counts in kinds.items() if counts}
     assert found.passed is not bool({"regressions", "unknown"} & expected.keys())
+
+
+HAD, HAS = "warmup-counts-a-tail-as-a-window", "window-cap-leaves-out-lookahead"
+NEW = "event-lookahead-of-a-discarded-token"
+
+
+def test_a_finding_is_fixed_where_it_does_not_cover_the_newer_release(ran):
+    """One that both have was led elsewhere; the page tells what either met, and which came with the newer one."""
+    found, _ = ran([seen(0, [], [HAD, HAS]), seen(1, [], [HAS])], [seen(0, [], [HAS, NEW])])
+
+    assert (Counter({HAD: 1}), Counter({HAS: 1, NEW: 1}), Counter({HAS: 2})) == (
+        found.fixed,
+        found.declared,
+        found.declared_before,
+    )
+    releases = {finding.name: finding.releases for finding in load()}
+    assert f"| {HAS} | {releases[HAS]} | 2 | 1 |\n" in gate.markdown(found)
+    assert f"| {NEW} | {releases[NEW]} | 0 | 1 |\n" in gate.markdown(found)
+
+
+def test_a_gate_by_steps_ends_with_the_shard_that_reaches_them(ran):
+    """Whatever the clock says: a shard of these has 30 steps."""
+    found, _ = ran([], [], seconds=None, steps=61)
+
+    assert (90, 3) == (found.steps, found.shards)
 
 
 def test_a_gate_that_could_not_have_failed_does_not_pass(ran):
@@ -177,7 +203,8 @@ FULL = Sorted(
     unknown=Counter({MORE: 1}),
     fixed=Counter({"leak": 2}),
     intended=Counter({"blocks of an async load": 5}),
-    declared=Counter({"cap": 4}),
+    declared=Counter({HAS: 4}),
+    declared_before=Counter({HAS: 3}),
     reports={LESS: "manager-columns"},
     drift=[("f", "b=1", ""), ("g", "", "all of it")],
 )
