@@ -46,6 +46,8 @@ CALLED = {
 LEVELS = {"caching": "caching", "warmup": "warmup", "workload": "scheduler"}
 #: traces a shard, by turn
 SIZES = {"workload": WORKLOADS}
+#: rules that no field of Choices decides and traces show all the same: lookahead, charges, blocks of a warmup
+CHOSEN_ELSEWHERE = ("D-L", "B", "W")
 #: regressions that are shrunk and reported
 MOST_REPORTS = 8
 ALONE = Options(aspects=frozenset(), memory=False)
@@ -294,11 +296,13 @@ def _levels(found: Sorted) -> str:
     return "; ".join(said) or "nothing"
 
 
-def _unseen(rule: Rule) -> str:
+def _unseen(old: Rule | None, rule: Rule) -> str:
     """Why a changed rule has no number: both sides have it in their oracle, or no trace can show it."""
-    if rule.decides is not None and rule.decides[0] not in OF_TRACES:
-        return "compared"
-    return "not compared"
+    if rule.decides is None or (old is not None and old.decides == rule.decides):
+        drawn = rule.spec.startswith(CHOSEN_ELSEWHERE)
+    else:
+        drawn = rule.decides[0] not in OF_TRACES
+    return "compared" if drawn else "not compared"
 
 
 def _section(title: str, counts: Counter[str], none: str) -> list[str]:
@@ -349,7 +353,7 @@ def markdown(found: Sorted) -> str:
         lines += [LEGEND, "", "| rule | before | now | upstream | traces that show it |"]
         lines += ["| --- | --- | --- | --- | --- |"]
         for old, rule in found.changed:
-            seen = f"{found.intended[rule.name]:,}" if _answers(rule) else _unseen(rule)
+            seen = f"{found.intended[rule.name]:,}" if _answers(rule) else _unseen(old, rule)
             before = old.value if old else "-"
             lines.append(f"| {rule.name} ({rule.spec}) | {before} | {rule.value} | {rule.reference} | {seen} |")
     else:

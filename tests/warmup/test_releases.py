@@ -99,6 +99,16 @@ def test_suspects_of_columns(release: str, group: Group, observed: int, names: t
     assert names == warmup_suspects.of_columns(of, group, 8, observed)
 
 
+@pytest.mark.parametrize("release", ["0.27.1", "0.28.0", "0.31.0"])
+def test_what_every_release_counts_is_no_miscount_of_an_older_one(release: str) -> None:
+    """With DCP 4 a column has 16 positions: one block for 8 tokens, two by the rank's own block size, in any release."""
+    of = setting(FULL, release=release, num_blocks=17, max_num_seqs=8, dcp_size=4)
+
+    assert () == warmup_suspects.of_columns(of, FULL, 8, 2)
+    assert () == warmup_suspects.of_requests(of, 8)
+    assert () == warmup_suspects.of_skip(of, Mixed(num_tokens=64), False)
+
+
 def test_suspects_of_requests() -> None:
     """31 tokens take ceil((31 + 4) / 4) = 9 blocks, by tokens alone 8: 16 usable blocks hold one request, or two."""
     of = setting(FULL, num_blocks=17, max_num_seqs=8, method="eagle", num_speculative_tokens=4, release="0.27.1")
