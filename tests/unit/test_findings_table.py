@@ -57,5 +57,6 @@ def test_a_mended_finding_has_its_releases(tmp_path):
 @pytest.mark.skipif(not README.is_file(), reason="the checkout's reports are not here")
 @pytest.mark.parametrize("finding", findings.load(), ids=lambda finding: finding.name)
 def test_a_report_begins_with_its_declaration(finding):
-    """`slotcheck findings refresh NAME` writes it again; a mended finding's with `--release`."""
+    """`slotcheck findings refresh NAME` writes it again, with its script; a mended finding's with `--release`."""
     assert (finding.folder / "report.md").read_text(encoding="utf-8").startswith(findings.argument(finding))
+    assert "vLLM alone" in (finding.folder / "repro.py").read_text(encoding="utf-8")
