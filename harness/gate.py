@@ -280,11 +280,12 @@ def drift(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[tup
 # -------------------------------------------------------------------------------------------------------- pages
 
 
-LEGEND = (
-    "Each release is judged by its own. A number: so many traces of the manager with caching off get another answer by this "
-    "rule alone. *Compared*: its cases are among what the traces are drawn from. *Not compared*: no trace that both can run "
-    "shows it."
-)
+NUMBERS = """\
+The numbers of one that covers both may differ: other rules lead the trace elsewhere, or another defect comes first."""
+LEGEND = """\
+Each release is judged by its own. A number: so many traces of the manager with caching off get another answer by this
+rule alone. *Compared*: its cases are among what the traces are drawn from. *Not compared*: no trace that both can run
+shows it."""
 
 
 def _levels(found: Sorted) -> str:
@@ -319,13 +320,11 @@ def _declared(found: Sorted) -> list[str]:
     names = sorted({*found.declared, *found.declared_before})
     if not names:
         return [*lines, "None was met.", ""]
-    lines += [
-        f"Each is argued in its folder under reports/. Those that do not cover {found.older} came with {found.newer}. "
-        "The numbers of one that covers both may differ: other rules lead the trace elsewhere, or another defect comes first.",
-        "",
-        f"| what | releases | traces on {found.older} | on {found.newer} |",
-        "| --- | --- | --- | --- |",
-    ]
+    said = (
+        f"Each is argued in its folder under reports/. Those that do not cover {found.older} came with {found.newer}."
+    )
+    lines += [f"{said} {NUMBERS}", "", f"| what | releases | traces on {found.older} | on {found.newer} |"]
+    lines.append("| --- | --- | --- | --- |")
     for name in names:
         releases = found.findings[name].releases if name in found.findings else ""
         lines.append(f"| {name} | {releases} | {found.declared_before[name]:,} | {found.declared[name]:,} |")

@@ -101,7 +101,7 @@ def test_suspects_of_columns(release: str, group: Group, observed: int, names: t
 
 @pytest.mark.parametrize("release", ["0.27.1", "0.28.0", "0.31.0"])
 def test_what_every_release_counts_is_no_miscount_of_an_older_one(release: str) -> None:
-    """With DCP 4 a column has 16 positions: one block for 8 tokens, two by the rank's own block size, in any release."""
+    """With DCP 4 a column has 16 positions: 8 tokens take one; by the rank's own block size two."""
     of = setting(FULL, release=release, num_blocks=17, max_num_seqs=8, dcp_size=4)
 
     assert () == warmup_suspects.of_columns(of, FULL, 8, 2)
