@@ -18,6 +18,7 @@ from harness.targets.event_keys import LOOKAHEAD, Odd, odd_of
 from harness.targets.specs import spec_arguments
 from harness.trace_run import new_replay
 from oracle.content import Content, item_length
+from oracle.lookup import UNCUT
 from oracle.setting import Setting
 from oracle.trace import Call, Difference, Drained, Event, Hit, Observation, Query, Trace
 
@@ -81,6 +82,14 @@ _MUST = {
 }
 
 
+def _caught(call: str, answer: str = "") -> Iterator[str]:
+    """A call whose exception is the defect. answer: what is shown when there is one, instead of it."""
+    yield "try:"
+    yield from [f"    {call}", f"    got, there = {answer!r}, False"] if answer else [f"    got, there = {call}, False"]
+    yield "except Exception as error:"
+    yield '    got, there = f"{type(error).__name__}: {error}", True'
+
+
 class Script:
     """Writes the calls of a trace with caching on."""
 
@@ -96,6 +105,8 @@ class Script:
         at = [index for index, one in enumerate(asked) if one[1] == wanted and one[0] <= difference.step]
         if difference.aspect == "events":  # the boundary that tells what was expected
             at = [index for index in at if difference.expected in map(str, asked[index][3].events)] or at
+        if difference.rule == "raised":  # a cut is before the call for slots of its operation
+            at = [index for index, one in enumerate(asked) if one[:2] == (difference.step, "cut")] or at
         self.last = at[-1] if at else len(asked) - 1
 
     def lines(self) -> Iterator[str]:
@@ -168,17 +179,18 @@ class Script:
             yield f"found = {look}"
             return
         if self.difference.sign.startswith("error:"):
-            yield "try:"
-            yield f"    got, there = {look}[1], False"
-            yield "except Exception as error:"
-            yield '    got, there = f"{type(error).__name__}: {error}", True'
+            yield from _caught(f"{look}[1]")
         else:
             yield f"found = {look}"
             yield "got = found[1], [list(ids) for ids in found[0].get_block_ids()]"
-            yield f"there = got != ({answer.tokens}, {_literal(answer.rows)})"
+            if UNCUT in self.difference.tags:
+                yield "there = any(len(row) > -(-got[0] // spec.block_size) for row, spec in zip(got[1], specs))"
+            else:
+                yield f"there = got != ({answer.tokens}, {_literal(answer.rows)})"
 
     def _cut(self, request: int, tokens: int, answer: None, judged: bool) -> Iterator[str]:
-        yield f"found = manager.truncate_computed_blocks(found[0], {tokens}), {tokens}"
+        cut = f"manager.truncate_computed_blocks(found[0], {tokens})"
+        yield from _caught(cut, "an answer") if judged else [f"found = {cut}, {tokens}"]
 
     def _extend(self, call: Call, answer: Observation, judged: bool) -> Iterator[str]:
         yield ""
@@ -302,6 +314,8 @@ def must_text(difference: Difference) -> str:
     """What must be, as a Python string."""
     if difference.rule == "P47":
         return repr(f"expected: {_MUST[difference.sign]}")
+    if difference.aspect == "hits" and UNCUT in difference.tags:
+        return repr("expected: no row of a hit has more columns than the hit takes")
     odd = odd_of_text(difference)
     if odd:
         return repr(f"expected: {odd[0]} of an event is {odd[2]!r}")

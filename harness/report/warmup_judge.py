@@ -25,6 +25,13 @@ class WarmupJudge:
     """The script keeps `facts` too."""
 
 
+#: what is switched off while steps run: the fact of a step, and what must be
+_DURING = {
+    "adaptive on": ("adaptive", "adaptive verification off in each step"),
+    "connector on": ("connector", "the KV connector disabled in each step"),
+}
+
+
 def judge_of(trace: WarmupTrace, difference: Difference) -> WarmupJudge:
     """The judge of a difference of a trace."""
     found = _rows(difference) or _laws(trace, difference) or _outcome(trace, difference)
@@ -35,9 +42,10 @@ def _rows(difference: Difference) -> WarmupJudge | None:
     if not isinstance(difference, WarmupDifference) or difference.at < 0 or difference.rule != "W1":
         return None
     blocks = difference.expected.split()[0] if difference.aspect == "columns" else _real(difference.expected)
-    held = f"len(seen[{difference.at}][{difference.request}][2][{difference.group}])"
+    at, request = difference.at, difference.request
+    held = f"[len(step[{request}][2][{difference.group}]) for step in seen[{at} : {at + 1}] if {request} in step]"
     must = f"request {difference.request} holds {blocks} in step {difference.at}, group {difference.group}"
-    return WarmupJudge(held, f"got != {blocks}", must)
+    return WarmupJudge(held, f"got not in ([{blocks}], [])", must)
 
 
 def _real(row: str) -> str:
@@ -51,33 +59,38 @@ def _laws(trace: WarmupTrace, difference: Difference) -> WarmupJudge | None:
     if difference.rule == "ids":
         ids = "[block for part in parts for row in part[2] for block in row]"
         if what == "outside the pool":
-            return WarmupJudge(f"max({ids})", f"got > {setting.num_blocks - 1}", f"at most {setting.num_blocks - 1}")
+            return WarmupJudge(
+                f"max({ids}, default=0)", f"got > {setting.num_blocks - 1}", f"at most {setting.num_blocks - 1}"
+            )
         if what == "null block":
-            return WarmupJudge(f"min({ids})", "got == 0", "at least 1: 0 is the null block")
+            return WarmupJudge(f"min({ids}, default=1)", "got == 0", "at least 1: 0 is the null block")
         twice = "sorted({block for ids in handed for block in ids if ids.count(block) > 1})"
         return WarmupJudge(twice, "got != []", "no block with two owners")
+    if difference.rule == "state" and what in _DURING:
+        key, must = _DURING[what]
+        return WarmupJudge(f"[step[{key!r}] for step in facts]", "True in got", must, facts=True)
     if difference.rule in ("rows", "slots") and difference.group is not None and "row" in what:
         width = row_width(setting, setting.groups[difference.group])
-        row = f"max(len(part[2][{difference.group}]) for part in parts)"
+        row = f"max((len(part[2][{difference.group}]) for part in parts), default=0)"
         return WarmupJudge(row, f"got > {width}", f"at most {width} blocks, the columns of the worker's row")
     simple = {
         ("positions", "past max_model_len"): (
-            "max(part[0] + part[1] for part in parts)",
+            "max((part[0] + part[1] for part in parts), default=0)",
             f"got > {setting.max_model_len}",
             f"no step that ends past max_model_len {setting.max_model_len}",
         ),
         ("budget", "draft rows"): (
-            f"max(len(step) for step in seen) * {setting.lookahead}",
+            f"max(map(len, seen), default=0) * {setting.lookahead}",
             f"got > {setting.max_num_batched_tokens}",
             f"at most {setting.max_num_batched_tokens} rows in the drafter's pass",
         ),
         ("budget", "tokens"): (
-            "max(sum(part[1] for part in step.values()) for step in seen)",
+            "max((sum(part[1] for part in step.values()) for step in seen), default=0)",
             f"got > {setting.max_num_batched_tokens}",
             f"at most {setting.max_num_batched_tokens} tokens in a step",
         ),
         ("budget", "requests"): (
-            "max(len(step) for step in seen)",
+            "max(map(len, seen), default=0)",
             f"got > {setting.max_num_seqs}",
             f"at most {setting.max_num_seqs} requests in a step",
         ),

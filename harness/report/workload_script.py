@@ -33,6 +33,8 @@ from oracle.workload import (
     Update,
 )
 
+#: a law that is broken when a step is sent: what is handed over with its output is not known then
+DRAFTS = "drafts"
 #: rules about how a request is sent to the worker, of which its tokens and blocks say nothing
 _SENT = frozenset(PLANNED_RULES[name] for name in ("new", "resumed", "again"))
 #: flags of a step, which say nothing of a request
@@ -73,6 +75,7 @@ def script(
         contents=_contents(outcome),
         block_size=cache_block_size(setting),
         wrong=_last(outcome, steps, difference.rule),
+        unfinished=setting.kv_connector and difference.rule == DRAFTS,
         sent=difference.rule in _SENT,
         flag=_FLAGS.get(difference.rule, ""),
         sessions=any(isinstance(one, Submit) and one.session for one in trace.operations),
@@ -167,7 +170,7 @@ def _last(outcome: WorkloadOutcome, steps: int, rule: str) -> str:
     """What the step was in which the defect showed, as the script compares it; with a connector also what is handed.
 
     rule: of how requests are sent, also who came as new, with a row that starts anew, or with all tokens once more;
-    of a flag of the step, also the flag.
+    of a flag of the step, also the flag; of drafts, nothing of its output.
     """
     entries = outcome.entries[:steps]
     if not entries:
@@ -185,4 +188,5 @@ def _last(outcome: WorkloadOutcome, steps: int, rule: str) -> str:
         last = (*last, new, [*map(str, planned.resumed)], {str(name): count for name, count in planned.again})
     if rule in _FLAGS:
         last = (*last, getattr(planned, _FLAGS[rule]))
-    return repr((*last, entries[-1].handed) if outcome.trace.setting.kv_connector else last)
+    handed = outcome.trace.setting.kv_connector and rule != DRAFTS
+    return repr((*last, entries[-1].handed) if handed else last)

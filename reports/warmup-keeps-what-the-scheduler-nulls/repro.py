@@ -114,8 +114,8 @@ parts = [part for step in seen for part in step.values()]
 # drafts are written to the null block; with more, rows and pools that serving never needs are asked for. The
 # scheduler takes blocks back that no later token reads; the warmup counts by position.
 # request 0: 49 + 1
-got = len(seen[3][0][2][0])
-there = got != 4
+got = [len(step[0][2][0]) for step in seen[3 : 4] if 0 in step]
+there = got not in ([4], [])
 print("expected: request 0 holds 4 in step 3, group 0")
 print(f"got:      {got}")
 print("the defect is there" if there else "the defect is gone")

@@ -111,7 +111,7 @@ parts = [part for step in seen for part in step.values()]
 
 # budget: The rows that the target or the drafter puts into one pass fit max_num_batched_tokens: its buffers
 # end there.
-got = max(len(step) for step in seen) * 16
+got = max(map(len, seen), default=0) * 16
 there = got > 31
 print("expected: at most 31 rows in the drafter's pass")
 print(f"got:      {got}")
