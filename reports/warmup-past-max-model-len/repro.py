@@ -111,7 +111,7 @@ parts = [part for step in seen for part in step.values()]
 
 # positions: No position at or past max_model_len is ever scheduled: rows, positions and rotary embeddings end
 # there.
-got = max(part[0] + part[1] for part in parts)
+got = max((part[0] + part[1] for part in parts), default=0)
 there = got > 32
 print("expected: no step that ends past max_model_len 32")
 print(f"got:      {got}")
