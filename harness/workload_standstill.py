@@ -7,7 +7,7 @@ the first who asks for blocks is refused. Nothing is planned afterwards: what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from attrs import evolve
@@ -27,8 +27,6 @@ LOADS_HOLD, WAITS_HOLDING = "loads hold blocks", "waits with blocks"
 RESERVE, RETRY = "reserve beside a load", "retry reserves for itself"
 #: preemptions of one request after which it is thought to be preempted for ever
 AGAIN_AND_AGAIN = 4
-
-Without = Callable[[Scheduler], AbstractContextManager[None]]
 
 
 class _Asked(Exception):  # noqa: N818  # the end of a supposition, no error
@@ -50,52 +48,36 @@ def _set(party: object, **values: object) -> Iterator[None]:
         setattr(party, name, value)
 
 
-def _charges_nothing(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S1: draft slots take no room."""
-    return _set(scheduler, charged=0)
-
-
-def _chunks_prompts(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S9: a prompt may be split."""
-    return _set(scheduler, chunked=True)
-
-
-def _pads_nobody(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S21: one token stays one."""
-    return _set(scheduler, pads_alone=False)
-
-
-def _reads_nothing_ahead(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S22: a part may leave any number of known tokens."""
-    return _set(scheduler, ahead=0)
-
-
-def _ends_anywhere(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S41: chunks need not end at a block's border."""
-    return _set(scheduler, chunks=evolve(scheduler.chunks, size=0))
-
-
-def _splits_items(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S52: parts may end inside an item."""
-    return _set(scheduler.encoders, whole=False)
-
-
-def _keeps_no_place(scheduler: Scheduler) -> AbstractContextManager[None]:
-    """S56: no position is kept for what is sampled."""
-    return _set(scheduler, sampled=0)
-
-
-#: conflicts of terms by which nobody is given tokens: without any one of them somebody would be
-TRAPS: tuple[tuple[str, tuple[Without, ...]], ...] = (
-    ("place for no token", (_keeps_no_place,)),
-    ("padding beyond the room", (_pads_nobody,)),
-    ("prompt beside draft slots", (_charges_nothing, _chunks_prompts)),
-    ("block beside draft slots", (_charges_nothing, _ends_anywhere)),
-    ("item beyond a part", (_splits_items,)),
-    ("block border in the lookahead", (_reads_nothing_ahead, _ends_anywhere)),
-    ("largest part below the lookahead", (_reads_nothing_ahead,)),
-    ("block beyond a chunk", (_ends_anywhere,)),
+#: conflicts of terms by which somebody is given no tokens: without any one of them he would be
+TRAPS = (
+    ("place for no token", ("S56",)),
+    ("padding beyond the room", ("S21",)),
+    ("prompt beside draft slots", ("S1", "S9")),
+    ("block beside draft slots", ("S1", "S41")),
+    ("item beyond a part", ("S52",)),
+    ("block border in the lookahead", ("S22", "S41")),
+    ("largest part below the lookahead", ("S22",)),
+    ("block beyond a chunk", ("S41",)),
 )
+
+
+def _without(term: str, scheduler: Scheduler, setting: SchedulerSetting) -> AbstractContextManager[None]:
+    """The scheduler without a term of its rules."""
+    match term:
+        case "S1":  # draft slots take no room
+            return _set(scheduler, charged=0)
+        case "S9":  # a prompt may be split
+            return _set(scheduler, chunked=True)
+        case "S21":  # one token stays one
+            return _set(scheduler, pads_alone=False)
+        case "S22":  # a part may leave any number of known tokens
+            return _set(scheduler, ahead=0)
+        case "S41":  # chunks end anywhere
+            return _set(scheduler, chunks=evolve(scheduler.chunks, size=0))
+        case "S52":  # parts may end inside an item
+            return _set(scheduler.encoders, whole=False)
+        case _:  # no position is kept where nothing is sampled
+            return _set(scheduler, sampled=setting.sampled)
 
 
 class Standstill:
@@ -196,9 +178,9 @@ class Standstill:
                 queue[:] = before
         return None
 
-    def _other_asks(self, call: Call | None, without: Without) -> bool:
+    def _other_asks(self, call: Call | None, term: str) -> bool:
         """Whether another one, or anybody at all, asks without a term."""
-        with without(self.scheduler):
+        with _without(term, self.scheduler, self.setting):
             asked = self._asks()
         return asked is not None and (call is None or asked.request != call.request)
 

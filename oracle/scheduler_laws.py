@@ -86,6 +86,7 @@ class SchedulerLaws(BlockLaws):
     def submitted(self, operation: Submit, arrival: int) -> None:
         """A request arrives."""
         self.patience = max(self.patience, 3 + operation.unknown + operation.grammar)
+        self.idle = 0
         self.live[operation.request] = Known(
             id=operation.request,
             prompt=operation.prompt,
@@ -102,6 +103,7 @@ class SchedulerLaws(BlockLaws):
     def updated(self, operation: Update, arrival: int) -> bool:
         """A session gets a piece of input; whether it ends by it."""
         known = self.live[operation.request]
+        self.idle = 0
         if known.waits:
             known.arrival = arrival
             self.seated.discard(known.id)
@@ -311,6 +313,7 @@ class SchedulerLaws(BlockLaws):
     def left(self, name: int) -> None:
         """A request has ended: nothing of it is held any more."""
         known = self.live.pop(name, None)
+        self.idle = 0
         self.seated.discard(name)
         if known is None:
             self.broken("finished", "twice", f"request {name} ends a second time")

@@ -18,7 +18,7 @@ from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import REFUSED, Call, Observation
-from oracle.workload import SchedulerTrace, Submit
+from oracle.workload import SchedulerTrace, Step, Submit
 
 REPORTS = Path(__file__).parents[2] / "reports"
 #: releases whose rules show the findings: the first of each that has a form of its own, and the newest
@@ -88,6 +88,17 @@ def test_a_refusal_for_no_reason_is_not_one_of_these(monkeypatch: pytest.MonkeyP
     (found,) = standstills(SchedulerTrace(setting=setting, operations=(prompt,))).differences
 
     assert ("progress", "nobody runs", ()) == (found.rule, found.sign, found.tags)
+
+
+def test_a_newcomer_is_waited_for() -> None:
+    """Three empty steps are a standstill (operation 4 here), of those after the last arrival (6)."""
+    setting = evolve(TRAPPED, max_model_len=16, num_blocks=9)
+    loads = [Submit(request=number, prompt=15, remote=15) for number in range(2)]
+    operations = (loads[0], Step(), Step(), loads[1], Step(), Step(), Step())
+
+    (found,) = standstills(SchedulerTrace(setting=setting, operations=operations)).declared
+
+    assert (6, ("reserve beside a load",)) == (found.step, found.tags)
 
 
 def test_without_a_prediction_no_cause_is_known() -> None:
