@@ -99,9 +99,8 @@ class Standstill:
                 return (tag,)
         if call is None:
             return ()
-        granted = self._granted(call)
-        if moves or granted:
-            return self._holding(call) if moves and granted else ()
+        if self._granted(call):
+            return self._holding(call) if moves else ()
         return self._reserved() or self._held(call) or self._unsized(call)
 
     def _holding(self, call: Call) -> tuple[str, ...]:
@@ -142,15 +141,21 @@ class Standstill:
     def _held(self, call: Call) -> tuple[str, ...]:
         """Who waits holds the blocks that the first one lacks, and nobody takes them away."""
         tags: list[str] = []
+        self._release([one for one in self._holders(call) if one in self.scheduler.running])  # as a preemption would
+        if self._runs():
+            return ()
         for session in (True, False):
             others = [one for one in self._holders(call) if one.session == session]
-            for other in others:
-                self.allocator.release(other.id, False)
-                self.scheduler.prefilling.pop(other, None)
+            self._release(others)
             tags += [self._hold(session)] if others else []
             if others and self._runs():
                 return tuple(tags)
         return (*tags, RESERVE) if self._runs(**self._without_drafts()) else ()
+
+    def _release(self, others: list[Request]) -> None:
+        for other in others:
+            self.allocator.release(other.id, False)
+            self.scheduler.prefilling.pop(other, None)
 
     def _holders(self, call: Call) -> list[Request]:
         """Who has blocks beside the one who asks."""
