@@ -11,7 +11,7 @@ from typing import cast
 
 from attrs import evolve
 
-from harness import cached_compare, compare
+from harness import cached_compare, compare, suspects
 from harness.outcome import MakeTarget, Options, TargetRaised
 from harness.reach import Reach
 from harness.replay import HANDLERS, Replay
@@ -183,7 +183,7 @@ class CachedReplay(Replay):
         if observed is not None:
             seen = observed
             difference = self._hold(expected, observed, call, before)
-            if difference is not None and owed:
+            if difference is not None and owed and suspects.NAMES.isdisjoint(difference.tags):
                 difference = evolve(difference, tags=cached_compare.cause_of_copy(expected, observed, self.cached))
             if difference is not None:
                 agreed = self._differ(difference)

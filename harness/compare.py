@@ -105,7 +105,7 @@ def _describe(
             if expected.outcome == REFUSED:
                 suspect = suspects.cause(allocator, call, before)
             elif observed.outcome == REFUSED:
-                suspect = suspects.refusal(allocator, call, before, expected.free)
+                suspect = suspects.refusal(allocator, call, before)
             if suspect is not None:
                 tags, kind = (suspect[0],), suspect[1]
     elif aspect in ("columns", "nulls", "ids") and index is not None:

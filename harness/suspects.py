@@ -77,14 +77,11 @@ def cause(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | N
     return None
 
 
-def refusal(allocator: Allocator, call: Call, before: Rows, free: int) -> tuple[str, str] | None:
-    """The same for a target that refused where the oracle granted and had `free` blocks left."""
+def refusal(allocator: Allocator, call: Call, before: Rows) -> tuple[str, str] | None:
+    """The same for a target that refused where the oracle granted, by what the oracle's count left."""
     work = work_of(call, not any(before), allocator.setting.max_model_len)
     kept = sum(_behind_nulls(rule, work, list(row)) for rule, row in zip(allocator.rules, before, strict=True))
-    spare = free - call.reserved_blocks
-    if call.waiting and call.has_scheduled_reqs:
-        spare -= allocator.watermark_blocks
-    return ("behind nulls", "mamba_align") if kept > spare else None
+    return ("behind nulls", "mamba_align") if kept > -allocator.short else None
 
 
 def _kind(rule: Positional) -> str:

@@ -44,7 +44,8 @@ class Allocator:
         self.nothing: Rows = tuple(() for _ in self.rules)
         self.zeroed = self._zeroed_groups()
         self.to_zero: list[list[int]] = [[] for _ in self.rules]
-        #: why the last refusal was one, "gate" (A12) or "test" (A16), and how many blocks were missing
+        #: why the last refusal was one, "gate" (A12) or "test" (A16), and how many blocks were missing; of a call that
+        #: was granted, below zero, how many its count leaves
         self.refused_by = ""
         self.short = 0
 
@@ -91,9 +92,9 @@ class Allocator:
         counts = [rule.count(work, row) for rule, row in zip(rules, rows)]  # noqa: B905  # hot path
         takes = sum(counts)
         free = pool.free
-        short = takes + kept_free + call.reserved_blocks - free
+        short = self.short = takes + kept_free + call.reserved_blocks - free
         if takes > free or (short > 0 and test):
-            self.refused_by, self.short = "test", short
+            self.refused_by = "test"
             return self._seen(REFUSED, self.nothing, None if first else rows)
         if call.external:
             if first:

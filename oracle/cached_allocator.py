@@ -136,9 +136,9 @@ class CachingAllocator(Allocator):
             never += sum([uncalled(rule, work, row, hit, copy) for rule, row, hit, copy in groups])
         unused = sum([spared(rule, work, hit, pool) for rule, _, hit, _ in groups]) if call.local and first else 0
         free = pool.free
-        short = takes + never + kept_free + call.reserved_blocks - free
+        short = self.short = takes + never + kept_free + call.reserved_blocks - free
         if takes > free or self.too_early or (short > 0 and test):
-            self.refused_by, self.short = "test", short
+            self.refused_by = "test"
             return self._seen(REFUSED, self.nothing, None if first else rows)
         if call.external and not first and call.request not in self.adopted and self.adopts:
             return self._seen(ALREADY_RUNNING, self.nothing, rows)

@@ -11,7 +11,7 @@ from harness.trace_run import run_trace
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
 from oracle.groups import CrossAttention, FullAttention, Mamba, SlidingWindow
-from oracle.trace import REFUSED, Call, Observation
+from oracle.trace import REFUSED, Call, Extend, Observation, Settle, Trace
 from tests.unit.examples import setting
 
 #: window 8 in blocks of 4, 4 tokens in flight: cap 4
@@ -81,23 +81,58 @@ def test_the_cause_of_a_wrong_decision(name):
     assert (REFUSED, suspect) == (oracle.extend(refused).outcome, suspects.cause(oracle, refused, held))
 
 
-#: the row before the call, blocks left after it, reserved ones, whether dead states behind nulls explain a refusal
+#: the row before the call, blocks that the count leaves, whether dead states behind nulls explain a refusal
 KEPT = {
-    "one state behind a null, none to spare": ((1, 0, 2, 3), 0, 0, True),
-    "one to spare": ((1, 0, 2, 3), 1, 0, False),
-    "one to spare that is reserved": ((1, 0, 2, 3), 1, 1, True),
-    "the walk reaches it": ((0, 1, 2, 3), 0, 0, False),
-    "it is still read": ((0, 0, 0, 3), 0, 0, False),
+    "one state behind a null, none to spare": ((1, 0, 2, 3), 0, True),
+    "one to spare": ((1, 0, 2, 3), 1, False),
+    "the walk reaches it": ((0, 1, 2, 3), 0, False),
+    "it is still read": ((0, 0, 0, 3), 0, False),
 }
 
 
-@pytest.mark.parametrize(("row", "free", "reserved", "explains"), KEPT.values(), ids=KEPT)
-def test_the_cause_of_a_wrong_refusal(row, free, reserved, explains):
+@pytest.mark.parametrize(("row", "left", "explains"), KEPT.values(), ids=KEPT)
+def test_the_cause_of_a_wrong_refusal(row, left, explains):
     """At c 4 with nothing in flight, b 1: columns 0 .. 2 are dead; a walk back from column 2 ends at the first null."""
     oracle = Allocator(setting(Mamba(block_size=1), num_blocks=9))
-    asked = call(4, 1, waiting=False, reserved_blocks=reserved)
+    oracle.short = -left
 
-    assert explains is (suspects.refusal(oracle, asked, (row,), free) == ("behind nulls", "mamba_align"))
+    assert explains is (suspects.refusal(oracle, call(4, 1, waiting=False), (row,)) == ("behind nulls", "mamba_align"))
+
+
+def test_what_the_count_leaves():
+    """8 usable blocks: a call of 3 leaves 5, and one more leaves 4, which are nobody's to spare where they are reserved."""
+    oracle = Allocator(setting(FullAttention(block_size=4), num_blocks=9))
+    oracle.extend(call(0, 12, waiting=False))
+    assert -5 == oracle.short
+    oracle.extend(call(12, 4, waiting=False, reserved_blocks=4))
+    assert 0 == oracle.short
+
+
+@pytest.mark.parametrize(("num_blocks", "explained"), [(8, True), (9, False)])
+def test_a_refusal_beside_a_copy_that_is_owed(num_blocks, explained):
+    """Of 7 usable blocks 3 hold tokens, 3 states: 1 is left, and 2 with the loaded state, which is dead behind a null.
+
+    0.29.0 counts 2 for the copy of the prompt's last state, and takes 1 (A15).
+    """
+    groups = (FullAttention(block_size=6), Mamba(block_size=6))
+    caches = {"enable_caching": True, "hash_block_size": 2, "dcp_size": 2, "kv_connector": True}
+    of = setting(*groups, num_blocks=num_blocks, max_model_len=34, in_flight_depth=2, release="0.29.0", **caches)
+    first = Extend(request=0, new=12, prompt=32, external=18)
+    loaded = Trace(setting=of, operations=(first, Extend(request=0, new=2), Settle(), Extend(request=0, new=0)))
+
+    class Refuses(CachingAllocator):
+        asked = 0
+
+        def extend(self, call, gate=True, test=True):
+            self.asked += 1
+            if self.asked == 3:
+                return Observation(REFUSED, self.nothing, self.rows[call.request], self.pool.free)
+            return super().extend(call, gate, test)
+
+    [difference] = run_trace(loaded, Refuses, Options(release="0.29.0")).differences
+
+    assert ("A16", "refused") == (difference.rule, difference.sign)
+    assert explained is ("behind nulls" in difference.tags)
 
 
 #: the state at a prompt's end is named a second time, and has left the row when its second copy is due
