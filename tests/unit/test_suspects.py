@@ -100,7 +100,7 @@ def test_the_cause_of_a_wrong_refusal(row, left, explains):
 
 
 def test_what_the_count_leaves():
-    """8 usable blocks: a call of 3 leaves 5, and one more leaves 4, which are nobody's to spare where they are reserved."""
+    """8 usable blocks: a call of 3 leaves 5; one more leaves 4, which are not to spare where they are reserved."""
     oracle = Allocator(setting(FullAttention(block_size=4), num_blocks=9))
     oracle.extend(call(0, 12, waiting=False))
     assert -5 == oracle.short
