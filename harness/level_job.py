@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -88,6 +88,11 @@ def each_once(
         _, before = smallest.get(final, (small, 0))
         smallest[final] = small, counts[name] + before
     return [(name, small, count) for name, (small, count) in sorted(smallest.items())]
+
+
+def told(found: Sized, reported: Sized) -> int:
+    """How many differences there are to tell: one each that was made small, and those that were too many for it."""
+    return len(reported) + max(0, len(found) - MAX_SHRUNK)
 
 
 def described(shrunk: Reduced, level: str, count: int, trace: object) -> dict[str, Any]:

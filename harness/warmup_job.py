@@ -178,7 +178,7 @@ def _shrink(job: WarmupJob, found: Found) -> WarmupShrunk:
 
 def _judge(report: WarmupReport) -> None:
     report.verdict, report.reasons = judge(
-        new=len(report.total.found),
+        new=level_job.told(report.total.found, report.differences),
         caught=report.canary_warmups is not None,
         ended=report.canary_ended,
         release=report.job.release,

@@ -178,7 +178,7 @@ def _shrink(job: WorkloadJob, found: Found) -> Shrunk:
 
 def _judge(report: WorkloadReport) -> None:
     report.verdict, report.reasons = judge(
-        new=len(report.total.found),
+        new=level_job.told(report.total.found, report.differences),
         caught=report.canary_steps is not None,
         ended=report.canary_ended,
         release=report.job.release,
