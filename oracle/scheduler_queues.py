@@ -63,6 +63,8 @@ class Queues:
         self.paused = UNPAUSED
         self.sessions = False
         self.encoders = EncoderOutputs(setting)
+        #: a release that drops as many outputs as there are placeholders drops no pooler's
+        self.drops = self.choices.resets_drafts or not setting.pooling
 
     def _give(self, request: Request) -> None:
         """Its blocks come back."""
@@ -147,7 +149,7 @@ class Queues:
             stale = request.stale > 0
             if stale:
                 request.stale -= new
-                if request.drop:
+                if request.drop and self.drops:
                     continue
             if name == skipped:
                 continue

@@ -19,7 +19,7 @@ from oracle.released import method_of
 from oracle.releases import CONFIRMED, NEWEST, choices_of
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Pause, SchedulerTrace, Step, Submit, of_release
+from oracle.workload import Pause, Reset, SchedulerTrace, Step, Submit, of_release
 from strategies.workloads import decode, draw
 
 RELEASES = CONFIRMED["scheduler"]
@@ -197,3 +197,15 @@ def test_tokens_behind_the_end_are_handed_over(release: str, shown: list[str]) -
     options = WorkloadOptions(release=release)
 
     assert shown == [one.sign for one in run_workload(of_release(trace, release), OracleScheduler, options).differences]
+
+
+@pytest.mark.parametrize(("release", "step"), [("0.26.0", 1), ("0.27.1", 2)])
+def test_a_poolers_output_in_flight_at_a_reset(release: str, step: int) -> None:
+    """0.26.0 drops as many outputs as there are placeholders, of a pooler none: the first one ends the request (S33)."""
+    trace = SchedulerTrace(
+        setting=setting(release, pooling=True, in_flight_depth=2),
+        operations=(Submit(request=0, prompt=8), Step(), Reset(), Step(), Step()),
+    )
+    entries = run_workload(trace, OracleScheduler, WorkloadOptions(keep_entries=True, release=release)).entries
+
+    assert [step] == [number for number, entry in enumerate(entries) if entry.delivered]
