@@ -54,6 +54,8 @@ DRAFTERS = tuple(
 )
 #: those whose drafter writes KV, and n-gram: the rest differ from n-gram in nothing that is scheduled
 USUAL = tuple(key for key in DRAFTERS if METHODS[key].reserved.of(4) or key == ("ngram", False))
+#: those of them whose drafter reads ahead of a chunk, and so needs the items there
+AHEAD = tuple(key for key in USUAL if METHODS[key].prefill_lookahead.of(4))
 #: usable blocks in sixths of what the longest request needs
 POOL_SIXTHS = (6, 7, 8, 6, 9, 7, 10, 12, 15, 20)
 FEATURES = (
@@ -255,6 +257,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
         drawn.on -= {"speculation", "counts", "encoder", "session", "grammar"}
     which, rest = reader.byte(), reader.byte()
     key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
+    if "items" in drawn and which & 16:
+        key = AHEAD[rest % len(AHEAD)]
     name, parallel, drafts = "none", False, 0
     wanted = (3, 1, 2, 4, 3, 5)[reader.below(6)]
     if "speculation" in drawn:

@@ -67,6 +67,8 @@ class Operations:
         self.sessions = "session" in drawn and not (setting.max_encoder_len or setting.encoder_cache_size)
         #: whether sessions may be answered after a preemption, while the engine is paused
         self.rests = self.sessions and "pause" in drawn and setting.in_flight_depth > 1
+        #: where answers of sessions end whose content all share (tokens); with caching on
+        self.answered: list[int] = []
         #: where most prompts have their items, so that they share prefixes
         self.layout = self._layout(reader.byte()) if setting.encoder_cache_size else ()
 
@@ -106,7 +108,14 @@ class Operations:
         """Most share everything; some leave the common content early or late. Few do not read what others have left."""
         value = self.reader.byte()
         skip = value & 15 == 7 or (self.setting.pooling and value & 3 == 3)
+        if self.answered and value & 3 == 2:
+            return self._like_a_piece(plain, value)
         return evolve(plain, forks=() if value < 128 else (value % self.longest,), skip=skip)
+
+    def _like_a_piece(self, plain: Submit, value: int) -> Submit:
+        """A request that says what a session says in its second piece."""
+        kept = self.answered[-1 - (value >> 2) % min(3, len(self.answered))]
+        return evolve(plain, forks=(kept,), prompt=min(self.longest, kept + 1 + (value >> 4)))
 
     def _layout(self, start: int) -> tuple[Item, ...]:
         """Items at places of a prompt, from `start` on or soon behind."""
@@ -153,6 +162,8 @@ class Operations:
             most = 1 + value % 5 if value & 64 else min(most, self.longest // 2)
             most, part = (1 + value % 2, self.longest // 2) if self.rests else (most, self.longest // 3)
             plain = evolve(plain, session=True, prompt=1 + prompt % (part + 1), max_tokens=most)
+            if self.setting.enable_caching and not plain.forks:
+                self.answered.append(plain.prompt + most - 1)
         if self.setting.encoder_cache_size:
             plain = evolve(plain, items=self._items(plain.prompt))
         if self.setting.pooling:

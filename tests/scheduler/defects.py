@@ -358,6 +358,24 @@ DEFECTS = (
         "progress",
     ),
     Defect(
+        "a paused engine counts who must wait",
+        "num_waiting = len(self.kv_holding_waiting)\n",
+        "pass\n",
+        "S11",
+    ),
+    Defect(
+        "a paused engine forgets who waits with blocks",
+        "num_waiting = len(self.kv_holding_waiting)\n",
+        "num_waiting = 0\n",
+        "S11",
+    ),
+    Defect(
+        "a session that waits keeps the engine awake",
+        "num_waiting -= self.num_waiting_for_streaming_input\n",
+        "pass\n",
+        "S11",
+    ),
+    Defect(
         "who was in any step before is never sent again",
         "            self.prev_step_scheduled_req_ids.clear()\n            self.prev_step_scheduled_req_ids.update",
         "            self.prev_step_scheduled_req_ids.update",
