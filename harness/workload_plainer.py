@@ -10,6 +10,7 @@ from attrs import evolve
 
 from oracle.content import item_length
 from oracle.groups import CrossAttention
+from oracle.scheduler_setting import KV_BOTH, RECOMPUTE
 from oracle.workload import ASYNC, Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 #: what a step says of requests, each with a count
@@ -101,7 +102,13 @@ def disconnected(trace: SchedulerTrace) -> SchedulerTrace:
         else operation
         for operation in trace.operations
     )
-    setting = evolve(trace.setting, kv_connector=False, kv_role="kv_both", kv_load_failure_policy="recompute")
+    off: dict[str, Any] = {
+        "kv_connector": False,
+        "waits_for_block_frees": False,
+        "kv_role": KV_BOTH,
+        "kv_load_failure_policy": RECOMPUTE,
+    }
+    setting = evolve(trace.setting, **off)
     return evolve(trace, setting=setting, operations=operations)
 
 

@@ -13,9 +13,14 @@ from oracle.workload import ASK, ENDED, FREE, LOOK, MATCH, POP, START, Delivered
 
 
 def count_step(
-    reach: Counter[str], setting: SchedulerSetting, planned: Planned, events: list[Event], flying: int
+    reach: Counter[str],
+    setting: SchedulerSetting,
+    planned: Planned,
+    events: list[Event],
+    flying: int,
+    sending: bool = False,
 ) -> None:
-    """Count the crossings of one planned step."""
+    """Count the crossings of one planned step. sending: whether a connector sends blocks of who has ended."""
     frees = 0
     for event in events:
         if event.what == FREE:
@@ -29,6 +34,8 @@ def count_step(
                 reach["hit of a state"] += any(isinstance(group, Mamba) for group in setting.groups)
     if frees:
         _count_preemptions(reach, setting, events, frees, flying)
+    elif setting.spares_for_sending and sending:
+        reach["refused while blocks are sent"] += any(_refused_running(event) for event in events)
     if planned.copies:
         reach["block copied"] += len(planned.copies)
     if not planned.tokens:
@@ -87,6 +94,12 @@ def count_items(
             reach["hit behind an item"] += any(at + item_length(item) <= event.tokens for item, at in owned)
         elif event.what == FREE:
             reach["item x preemption"] += bool(owned)
+
+
+def _refused_running(event: Event) -> bool:
+    """Whether a request that runs was refused."""
+    refused = event.what == ASK and event.seen is not None and event.seen.outcome != GRANTED
+    return refused and event.call is not None and not event.call.waiting
 
 
 def _count_ask(reach: Counter[str], event: Event) -> None:

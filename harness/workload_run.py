@@ -96,6 +96,7 @@ MINIMA: dict[str, int] = {
     "finished by error": 1,
     "blocks kept until sent": 50,
     "blocks kept back for a step": 2,
+    "refused while blocks are sent": 10,
 }
 
 #: what a run that decides about a release meets: a run of so many steps or more

@@ -54,6 +54,7 @@ TRAPS = (
     ("padding beyond the room", ("S21",)),
     ("prompt beside draft slots", ("S1", "S9")),
     ("block beside draft slots", ("S1", "S41")),
+    ("prompt beside draft slots", ("S1", "S9 and S41")),
     ("item beyond a part", ("S52",)),
     ("block border in the lookahead", ("S22", "S41")),
     ("largest part below the lookahead", ("S22",)),
@@ -68,6 +69,8 @@ def _without(term: str, scheduler: Scheduler, setting: SchedulerSetting) -> Abst
             return _set(scheduler, charged=0)
         case "S9":  # a prompt may be split
             return _set(scheduler, chunked=True)
+        case "S9 and S41":  # ... and that anywhere
+            return _set(scheduler, chunked=True, chunks=evolve(scheduler.chunks, size=0))
         case "S21":  # one token stays one
             return _set(scheduler, pads_alone=False)
         case "S22":  # a part may leave any number of known tokens

@@ -211,7 +211,7 @@ class Judge:
         self.laws.planned(planned, note.events, flying)
         if self.memory is not None:
             self.memory.planned(planned, note.events, note.index)
-        count_step(self.reach, self.setting, planned, note.events, flying)
+        count_step(self.reach, self.setting, planned, note.events, flying, bool(self.laws.kept))
         if self.laws.encoders is not None:
             count_items(self.reach, self.setting, planned, note.events, self.laws.encoders.items)
         if self.options.keep_entries:

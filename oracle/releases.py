@@ -202,6 +202,8 @@ class Choices:
     """A victim before the request that asks moves the place in the running list, scheduled or not (S28)."""
     spares_unfreed: bool = True
     """Nobody is preempted whose blocks would not come free now (S49)."""
+    asks_for_frees: bool = True
+    """A connector can ask to wait for blocks that it gives back (S49)."""
     load_failures_whole: bool = True
     """A load can be told to have failed as a whole (S48)."""
     tells_loads: bool = True

@@ -20,6 +20,7 @@ class FarSide:
     def __init__(self, setting: SchedulerSetting) -> None:
         #: a state after the last token serves nobody, since that token is computed again: a connector loads one less
         self.states = any(isinstance(group, Mamba) for group in setting.groups)
+        self.waits = setting.waits_for_block_frees
         self.known: dict[int, Submit] = {}
         self.looks: Counter[int] = Counter()
         #: request -> how often it had been preempted or its load had failed when its last load began
@@ -75,6 +76,10 @@ class FarSide:
             return False
         self.sending.add(request)
         return True
+
+    def gives_back(self) -> bool:
+        """Whether the scheduler is to wait for blocks that are being sent (S49)."""
+        return self.waits and bool(self.sending)
 
     def sent(self, request: int) -> None:
         """A sending has ended."""

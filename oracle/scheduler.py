@@ -114,6 +114,8 @@ class Scheduler(Loads):
             call = self._call(request, request.comp, new, False)
             granted = self.ask(call)
             while granted.outcome != GRANTED:
+                if self._waits():
+                    return
                 victim = self._victim()
                 if self.spares_unfreed and not self._movable(victim):
                     return  # S49: its blocks would not come free now

@@ -185,6 +185,8 @@ class SchedulerLaws(BlockLaws):
                 self.broken(
                     "progress", ALONE, f"request {asker}, alone in the pool, is refused {where} and starts again"
                 )
+            if self.setting.spares_for_sending and self.sending.intersection(self.kept):
+                self.broken("needless", "blocks come back", f"{event.request} preempted while blocks are being sent")
             self._victim(event.request)
             victims.append(event.request)
         if victims and asker not in victims and asker not in {name for name, _ in planned.tokens}:

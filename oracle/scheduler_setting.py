@@ -37,6 +37,7 @@ class SchedulerSetting(Setting):
     prefill_schedule_interval: I, the cadence of prefills. scheduler_reserve_full_isl: the whole known sequence must
     fit at admission. draft_counts: (first, last, drafts of the next step) by the number of scheduled requests.
     kv_role, kv_load_failure_policy: of the KV connector. Only a consumer (or both) loads.
+    waits_for_block_frees: while it sends blocks it would rather have the scheduler wait for them than preempt.
     max_num_encoder_input_tokens: tokens that the encoder takes in a step (None: max_num_batched_tokens).
     encoder_cache_size: place for the encoder's outputs (tokens) of a decoder with multimodal items; 0: text alone.
     disable_chunked_mm_input: no chunk ends inside an item.
@@ -54,6 +55,7 @@ class SchedulerSetting(Setting):
     draft_counts: tuple[tuple[int, int, int], ...] | None = None
     kv_role: str = field(default=KV_BOTH, validator=one_of(KV_BOTH, KV_PRODUCER, KV_CONSUMER))
     kv_load_failure_policy: str = field(default=RECOMPUTE, validator=one_of(RECOMPUTE, FAIL))
+    waits_for_block_frees: bool = False
     max_num_encoder_input_tokens: int | None = None
     encoder_cache_size: int = field(default=0, validator=at_least(0))
     disable_chunked_mm_input: bool = False
@@ -72,6 +74,8 @@ class SchedulerSetting(Setting):
             self._check_pooling()
         if not self.kv_connector and (self.kv_role, self.kv_load_failure_policy) != (KV_BOTH, RECOMPUTE):
             raise SettingError("kv_role and kv_load_failure_policy need kv_connector true, got false")
+        if self.waits_for_block_frees and not self.kv_connector:
+            raise SettingError("waits_for_block_frees needs kv_connector true, got false")
         for name in ("max_num_scheduled_tokens", "max_num_active_seqs"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -180,6 +184,11 @@ class SchedulerSetting(Setting):
     def defers_frees(self) -> bool:
         """S49: a step in flight may still write blocks that a load could be given."""
         return self.kv_connector and self.in_flight_depth > 1 and self.kv_role != KV_PRODUCER
+
+    @property
+    def spares_for_sending(self) -> bool:
+        """S49: whether nobody is preempted while blocks are sent, which come back by themselves."""
+        return self.waits_for_block_frees and self.choices.asks_for_frees
 
     @property
     def fails_by_block(self) -> bool:

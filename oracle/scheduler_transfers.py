@@ -60,7 +60,7 @@ class Loads(Sessions):
     ) -> None:
         super().__init__(setting, ask, free, look, name)
         self.connected, self.fenced = setting.kv_connector, setting.defers_frees
-        self.delivers = setting.drops_preempted
+        self.delivers, self.spares_senders = setting.drops_preempted, setting.spares_for_sending
         self.recomputes = setting.kv_load_failure_policy == RECOMPUTE
         self.blocks = blocks
         self.far = FarSide(setting)
@@ -87,6 +87,10 @@ class Loads(Sessions):
     def _movable(self, request: Request) -> bool:
         """S49: no step in flight can still write the request's blocks."""
         return not self.fenced or request.last <= self.processed_steps
+
+    def _waits(self) -> bool:
+        """S49: blocks come back without a preemption, and the connector would rather have them waited for."""
+        return self.spares_senders and self.far.gives_back()
 
     def _give(self, request: Request) -> None:
         """The blocks come back now, or when the last step in flight is processed."""

@@ -207,6 +207,7 @@ def _connected(reader: Reader, groups: tuple[Group, ...]) -> dict[str, Any]:
         "kv_connector": True,
         "kv_role": (KV_BOTH, KV_BOTH, KV_CONSUMER, KV_PRODUCER)[how & 3],
         "kv_load_failure_policy": FAIL if fails else RECOMPUTE,
+        "waits_for_block_frees": bool(how & 32),
     }
 
 
@@ -256,9 +257,8 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     if "pooling" in drawn:
         drawn.on -= {"speculation", "counts", "encoder", "session", "grammar"}
     which, rest = reader.byte(), reader.byte()
-    key = DRAFTERS[rest % len(DRAFTERS)] if which & 7 == 7 else USUAL[rest % len(USUAL)]
-    if "items" in drawn and which & 16:
-        key = AHEAD[rest % len(AHEAD)]
+    among = AHEAD if "items" in drawn and which & 16 else DRAFTERS if which & 7 == 7 else USUAL
+    key = among[rest % len(among)]
     name, parallel, drafts = "none", False, 0
     wanted = (3, 1, 2, 4, 3, 5)[reader.below(6)]
     if "speculation" in drawn:

@@ -192,7 +192,7 @@ class Operations:
             load=SYNC if remote and more & 4 and (value & 56 == 56 or not self.retries) else ASYNC,
             unknown=more >> 6 if remote and more & 8 else 0,
             again=bool(remote and more & (176 if self.retries else 16)),
-            keeps=bool(more & 32),
+            keeps=bool(more & 32) or self.setting.waits_for_block_frees,
         )
 
     def _event(self, choice: int) -> SchedulerOperation:
@@ -228,7 +228,10 @@ class Operations:
         return self._moved(plain, names) if self.setting.kv_connector else plain
 
     def _moved(self, plain: Step, names: range) -> Step:
-        """A load in three ends, one in four of these badly, or two in three and every other; a sending in two ends."""
+        """A load in three ends, one in four of these badly, or two in three and every other; a sending in two ends.
+
+        Where the scheduler waits for what is sent, a sending in four.
+        """
         value, fails = self.reader.byte(), self.reader.byte()
         some, ends = (1, 2) if self.retries else (3, 1)
         loaded = [
@@ -236,7 +239,8 @@ class Operations:
             for n in names
             if (value + 5 * n) % 3 < ends
         ]
-        sent = [n for n in names if (value >> n % 8) & 1]
+        rare = (value << 1 | value >> 7) if self.setting.waits_for_block_frees else value
+        sent = [n for n in names if (value & rare) >> n % 8 & 1]
         return evolve(plain, loaded=tuple(loaded), sent=tuple(sent))
 
 

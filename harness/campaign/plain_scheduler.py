@@ -108,6 +108,7 @@ def _setting(setting: SchedulerSetting, models: dict[str, dict[str, Any]]) -> di
             "kv_load_failure_policy": setting.kv_load_failure_policy,
         }
         told["states"], told["fails_by_block"] = states, setting.fails_by_block
+        told["waits_for_block_frees"] = setting.waits_for_block_frees
     return told
 
 

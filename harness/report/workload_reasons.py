@@ -193,7 +193,8 @@ REASONS: dict[str, Reason] = {
     "S49": Reason(
         True,
         "Blocks that a step in flight may still write, or that a connector still sends, come back when that is over, "
-        "and once.",
+        "and once. Nobody is preempted whose blocks would not come free now, nor while the connector says that it is "
+        "about to give some back.",
         (_FREE, _OUTPUT),
     ),
     "S50": Reason(

@@ -48,6 +48,9 @@ def _connector_class() -> Any:
             self.tell(Event(ENDED, name, None, Observation(DONE, (), rows, 0), 0, int(kept)))
             return kept, None
 
+        def has_pending_block_frees(self) -> bool:
+            return self.far.gives_back()
+
         def reset_cache(self) -> bool:
             self.far.cleared()
             self.tell(Event(CLEAR, -1, None, None, 0))

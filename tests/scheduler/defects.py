@@ -370,6 +370,18 @@ DEFECTS = (
         "S11",
     ),
     Defect(
+        "who runs is preempted while blocks are sent",
+        "and self.connector.has_pending_block_frees()\n",
+        "and False\n",
+        "S49",
+    ),
+    Defect(
+        "nobody is preempted beside a connector",
+        "and self.connector.has_pending_block_frees()\n",
+        "",
+        "S49",
+    ),
+    Defect(
         "a session that waits keeps the engine awake",
         "num_waiting -= self.num_waiting_for_streaming_input\n",
         "pass\n",

@@ -201,7 +201,7 @@ def test_tokens_behind_the_end_are_handed_over(release: str, shown: list[str]) -
 
 @pytest.mark.parametrize(("release", "step"), [("0.26.0", 1), ("0.27.1", 2)])
 def test_a_poolers_output_in_flight_at_a_reset(release: str, step: int) -> None:
-    """0.26.0 drops as many outputs as there are placeholders, of a pooler none: the first one ends the request (S33)."""
+    """0.26.0 drops as many outputs as there are placeholders, of a pooler none: it ends the request (S33)."""
     trace = SchedulerTrace(
         setting=setting(release, pooling=True, in_flight_depth=2),
         operations=(Submit(request=0, prompt=8), Step(), Reset(), Step(), Step()),

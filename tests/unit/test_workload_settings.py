@@ -36,6 +36,7 @@ ENCODER = evolve(
             "dcp_size 2 without Mamba groups",
         ),
         (PLAIN, {"kv_load_failure_policy": "fail"}, "need kv_connector true"),
+        (PLAIN, {"waits_for_block_frees": True}, "needs kv_connector true"),
         (
             PLAIN,
             {
