@@ -120,8 +120,10 @@ class Standstill:
 
     def _unsized(self, call: Call) -> tuple[str, ...]:
         """A pool of the start-up size lacks blocks for one request alone."""
-        session = self.scheduler.requests[call.request].session
-        return unsized(self.setting, self.allocator.short, session, bool(call.local))
+        session, short = self.scheduler.requests[call.request].session, self.allocator.short
+        if session and self.allocator.extend(call, gate=False).outcome == GRANTED:
+            return (SESSIONS_HOLD,)  # the gate counts before what is dead of its row comes free
+        return unsized(self.setting, short, session, bool(call.local))
 
     def _reserved(self) -> tuple[str, ...]:
         """S44: a load leaves blocks free, for the drafts of a step, or for loads that have failed as a whole."""

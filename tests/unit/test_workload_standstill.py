@@ -13,12 +13,12 @@ from harness.workload_outcome import WorkloadOptions, WorkloadOutcome
 from harness.workload_standstill import TRAPS
 from harness.workloads import run_workload
 from oracle.allocator import Allocator
-from oracle.groups import FullAttention
+from oracle.groups import ChunkedLocal, FullAttention
 from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import REFUSED, Call, Observation
-from oracle.workload import SchedulerTrace, Step, Submit
+from oracle.workload import SchedulerTrace, Step, Submit, Update
 
 REPORTS = Path(__file__).parents[2] / "reports"
 #: releases whose rules show the findings: the first of each that has a form of its own, and the newest
@@ -88,6 +88,22 @@ def test_a_refusal_for_no_reason_is_not_one_of_these(monkeypatch: pytest.MonkeyP
     (found,) = standstills(SchedulerTrace(setting=setting, operations=(prompt,))).differences
 
     assert ("progress", "nobody runs", ()) == (found.rule, found.sign, found.tags)
+
+
+def test_a_session_is_refused_before_what_is_dead_of_its_row_comes_free() -> None:
+    """Tokens 0 to 3 took 2 of 3 blocks, which their chunk no longer needs; 4 to 6 need 2."""
+    setting = SchedulerSetting(
+        groups=(ChunkedLocal(block_size=2, chunk=4),),
+        num_blocks=4,
+        max_model_len=8,
+        max_num_batched_tokens=2,
+        max_num_seqs=1,
+    )
+    operations = (Submit(request=0, prompt=4, session=True), Update(request=0, prompt=3))
+
+    (found,) = standstills(SchedulerTrace(setting=setting, operations=operations)).declared
+
+    assert ("sessions hold blocks",) == found.tags
 
 
 def test_a_newcomer_is_waited_for() -> None:
