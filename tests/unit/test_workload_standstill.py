@@ -13,7 +13,7 @@ from harness.workload_outcome import WorkloadOptions, WorkloadOutcome
 from harness.workload_standstill import TRAPS
 from harness.workloads import run_workload
 from oracle.allocator import Allocator
-from oracle.groups import ChunkedLocal, FullAttention
+from oracle.groups import ChunkedLocal, FullAttention, Mamba
 from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
@@ -104,6 +104,25 @@ def test_a_session_is_refused_before_what_is_dead_of_its_row_comes_free() -> Non
     (found,) = standstills(SchedulerTrace(setting=setting, operations=operations)).declared
 
     assert ("sessions hold blocks",) == found.tags
+
+
+def test_a_prompt_that_may_not_be_split_and_its_block_have_no_room_beside_draft_slots() -> None:
+    """16 of 17 rows, beside the slots of 3 drafts: in one part it does not fit, nor does a part to the border at 16."""
+    setting = SchedulerSetting(
+        groups=(Mamba(block_size=16, speculative_blocks=3),),
+        num_blocks=6,
+        max_model_len=17,
+        max_num_batched_tokens=17,
+        max_num_seqs=1,
+        method="mtp",
+        parallel_drafting=True,
+        num_speculative_tokens=3,
+        enable_chunked_prefill=False,
+    )
+
+    (found,) = standstills(SchedulerTrace(setting=setting, operations=(Submit(request=0, prompt=16),))).declared
+
+    assert ("prompt beside draft slots",) == found.tags
 
 
 def test_a_newcomer_is_waited_for() -> None:
