@@ -81,6 +81,7 @@ MINIMA: dict[str, int] = {
     "session x caching": 8,
     "session's piece hit": 1,
     "session beside a connector": 3,
+    "session with items": 5,
     "DCP": 50,
     "DCP x caching": 20,
     "async load": 50,

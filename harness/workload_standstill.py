@@ -127,16 +127,15 @@ class Standstill:
 
     def _reserved(self) -> tuple[str, ...]:
         """S44: a load leaves blocks free, for the drafts of a step, or for loads that have failed as a whole."""
-        begun = {one: None for one in self.scheduler.prefilling if one.comp}
         drafts = self._without_drafts()
-        for tag, values in (
-            (RETRY, {"prefilling": begun}),
-            (RESERVE, drafts),
-            (RETRY, {**drafts, "prefilling": begun}),
-        ):
+        for tag, values in ((RETRY, self._begun()), (RESERVE, drafts), (RETRY, {**drafts, **self._begun()})):
             if self._runs(**values):
                 return (tag,)
         return ()
+
+    def _begun(self) -> dict[str, dict[Request, None]]:
+        """Values by which a load leaves nothing for those that have failed as a whole."""
+        return {"prefilling": {one: None for one in self.scheduler.prefilling if one.comp}}
 
     def _without_drafts(self) -> dict[str, int]:
         """Values by which a load leaves nothing for the drafts of a step."""
@@ -155,7 +154,10 @@ class Standstill:
             tags += [self._hold(session)] if others else []
             if others and self._runs():
                 return tuple(tags)
-        return (*tags, RESERVE) if self._runs(**self._without_drafts()) else ()
+        for tag, values in ((RESERVE, self._without_drafts()), (RETRY, self._begun())):
+            if self._runs(**values):
+                return (*tags, tag)
+        return ()
 
     def _release(self, others: list[Request]) -> None:
         for other in others:

@@ -305,5 +305,7 @@ class Judge:
         self.reach["session waits"] += known.waits
         self.reach["session beside a connector"] += self.setting.kv_connector
         self.reach["session goes on"] += not known.waits
+        if self.laws.encoders is not None:
+            self.reach["session with items"] += known.id in self.laws.encoders.items
         if self.memory is not None:
             self.memory.answered(known.id, known.kept)

@@ -199,9 +199,8 @@ def _check_pooled(operation: Submit) -> None:
 
 def _check_session(setting: SchedulerSetting) -> None:
     """Where sessions are specified."""
-    for name in ("max_encoder_len", "encoder_cache_size"):
-        if getattr(setting, name):
-            raise SettingError(f"this version has no sessions beside {name}, got {getattr(setting, name)}")
+    if setting.max_encoder_len:
+        raise SettingError(f"this version has no sessions beside max_encoder_len, got {setting.max_encoder_len}")
     if setting.release != NEWEST:
         raise SettingError(f"this version has sessions by the rules of {NEWEST}, got {setting.release}")
 

@@ -276,8 +276,6 @@ def read_setting(reader: Reader, release: str = NEWEST, limits: str | None = Non
     if encoded:
         drawn.on -= {"caching", "connector", "threshold", "dcp", "items"}
         drawn.on.add("unchunked")
-    if "session" in drawn and "connector" not in drawn:
-        drawn.on.discard("items")
     items = _with_items(reader) if "items" in drawn else {}
     seats = (4, 2, 3, 1, 6, 8, 4, 3)[reader.below(8)]
     up_front = kept * seats if choices.charged_up_front else 0

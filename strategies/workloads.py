@@ -64,7 +64,7 @@ class Operations:
         self.drafts = setting.num_speculative_tokens
         events = [name for name in ("abort", "reset", "pause") if name in drawn]
         self.events = tuple(events)
-        self.sessions = "session" in drawn and not (setting.max_encoder_len or setting.encoder_cache_size)
+        self.sessions = "session" in drawn and not setting.max_encoder_len
         #: whether sessions may be answered after a preemption, while the engine is paused
         self.rests = self.sessions and "pause" in drawn and setting.in_flight_depth > 1
         #: where answers of sessions end whose content all share (tokens); with caching on

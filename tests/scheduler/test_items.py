@@ -13,7 +13,7 @@ from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Mamba
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Abort, SchedulerOperation, SchedulerTrace, Step, Submit
+from oracle.workload import Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 pytestmark = pytest.mark.usefixtures("release")
 
@@ -174,3 +174,17 @@ def test_settings_that_no_engine_has(wrong: dict[str, Any], said: str) -> None:
 def test_requests_that_no_client_can_make(submit: Submit, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         run(submit)
+
+
+def test_a_session_goes_on_behind_its_item() -> None:
+    """Prompt 8 with an item, an answer of 2 of which the last token is discarded: 4 new ones, nothing encoded again."""
+    outcome = run(
+        Submit(request=0, prompt=8, max_tokens=2, items=((FIVE, 1),), session=True),
+        *[Step()] * 2,
+        Update(request=0, prompt=4),
+        Step(),
+    )
+
+    assert [[(0, 8)], [(0, 1)], [(0, 4)]] == parts(outcome)
+    assert [((0, (0,)),), (), ()] == encoded(outcome)
+    assert 1 <= outcome.reach["session with items"]
