@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 from harness import passes
 from harness.outcome import Options
@@ -52,7 +52,7 @@ def test_the_prediction_is_what_lockstep_makes(data):
 
 @pytest.mark.parametrize("make", [NoLookahead, NoGate, EAGER_WINDOWS], ids=["lookahead", "gate", "windows"])
 @given(data=TRACES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_a_target_that_parted_goes_on_in_lockstep(make, data):
     """With the target that parted or with a new one, lockstep finds the same."""
     options = Options(declared=lambda difference: difference.aspect == "law")
