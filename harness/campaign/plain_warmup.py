@@ -1,6 +1,6 @@
 """The warmup level of a corpus as a plain pytest file that needs vLLM alone: warmups, and the steps that they must run.
 
-The worker's kernels and drafters are not in it.
+The worker's kernels and drafters are not in it, nor traces of several DCP ranks: its stand-in for the runner is one rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from oracle.warmup_party import OracleWarmup
 
 def script(corpus: Corpus, file: str) -> str:
     """The text of the file."""
-    entries = [(entry, entry.trace) for entry in corpus.entries if isinstance(entry.trace, WarmupTrace)]
+    entries = [
+        (entry, entry.trace)
+        for entry in corpus.entries
+        if isinstance(entry.trace, WarmupTrace) and entry.trace.setting.dcp_size == 1
+    ]
     return TEMPLATES.get_template("warmup_corpus.py.j2").render(
         version=__version__,
         release=corpus.release,

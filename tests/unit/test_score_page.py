@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 
 from harness import score_page
 from harness.mutants import mutants_of
@@ -140,3 +141,14 @@ def test_the_comparison_counts_what_only_one_of_the_two_kills():
     assert "| slotcheck | 6 | 86% |" in text
     assert "| upstream's tests, no limit | 2 | 29% | 4.0 |" in text
     assert f"- `{NAMES[1]}`: test_a" in text
+
+
+def test_a_folder_without_upstreams_tests_is_refused(tmp_path):
+    """It would say that upstream's tests find nothing."""
+    from harness import score_upstream
+
+    scored = tmp_path / "scored.json"
+    scored.write_text(json.dumps(DATA), encoding="utf-8")
+    result = CliRunner().invoke(score_upstream.main, [str(tmp_path), str(scored)])
+
+    assert (2, True) == (result.exit_code, "give the folder that holds upstream's `tests`" in result.output)
