@@ -1,6 +1,6 @@
 """The warmup level of a corpus as a plain pytest file that needs vLLM alone: warmups, and the steps that they must run.
 
-The worker's kernels and drafters are not in it, nor traces of several DCP ranks: its stand-in for the runner is one rank.
+The worker's kernels and drafters are not in it, nor traces of several DCP ranks: its stand-in for the runner has one.
 """
 
 from __future__ import annotations
