@@ -109,10 +109,10 @@ def run_tests(known: tuple[str, ...], *more: str) -> Ran:
 
 def compare(folder: Path, rows: list[dict[str, Any]]) -> tuple[Ran, list[dict[str, Any]]]:
     """Run the tests on the clean release, then on each mutant; what they say of each."""
-    mutated.choose_cpu()
-    mutants = {one.name: one for file in FILES for one in mutants_of(mutated.source_of(file), file)}
     if not any((folder / name).exists() for name in TESTS):
         raise SlotcheckError(f"{folder} has no {TESTS[0]}: give the folder that holds upstream's `tests`")
+    mutated.choose_cpu()
+    mutants = {one.name: one for file in FILES for one in mutants_of(mutated.source_of(file), file)}
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     run_tests((), "--collect-only")  # imports every test module, before anything is forked
