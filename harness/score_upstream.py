@@ -37,7 +37,7 @@ WITHOUT = (
     "tests/v1/core/prefix_cache/test_hybrid_prefix_cache_hit_rate.py",
     "tests/v1/core/test_kv_cache_planning.py::test_is_kv_cache_spec_uniform",  # waits a minute for the hub
 )
-#: seconds of wall-clock time for a mutant, then it hangs; the whole selection takes 12 on an idle core
+#: seconds by the clock for a mutant, then it hangs; the whole selection takes some 12 of CPU
 LIMIT = 120.0
 
 

@@ -28,6 +28,7 @@ from oracle.workload import (
     ENDED,
     FREE,
     GIVE,
+    LOADING,
     LOOK,
     MATCH,
     NAME,
@@ -188,10 +189,23 @@ class Predicted:
             if event is None:
                 tags = () if call is None else cut_by(self.setting, self.scheduler, request, 0)
                 self.other("ask", "S2", "missing", expected, "nothing more", tags)
-            sign = "frees" if what == ASK else "asks"
-            self.other("ask", _RULES.get(what, "S6"), sign, expected, f"request {event.request} {event.what}s")
+            observed = f"request {event.request} {event.what}s"
+            if (
+                event.request != request
+                and self._turn(what, request, call)
+                and self._turn(event.what, event.request, event.call)
+            ):
+                self.other("ask", "S8", "request other", expected, observed, self._placed())
+            self.other("ask", _RULES.get(what, "S6"), "frees" if what == ASK else "asks", expected, observed)
         self.cursor += 1
         return event
+
+    def _turn(self, what: str, name: int, call: Call | None) -> bool:
+        """Whether it begins somebody's turn to be admitted: what a load has left goes, he is looked up, or he asks."""
+        if what == ASK:
+            return call is not None and call.waiting
+        request = self.scheduler.requests.get(name)
+        return what == LOOK or (what in (FREE, NAME) and request is not None and request.status == LOADING)
 
     def _ask(self, call: Call) -> Observation:
         """The prediction asks: the scheduler must have asked the same, and the manager answered as the allocator."""

@@ -15,23 +15,23 @@ from oracle.trace import GRANTED, REFUSED, Audit, Call, Observation, Rows
 from oracle.violation import Violation
 
 
-def blocks_for_one(setting: Setting, tokens: int | None = None) -> int:
-    """Blocks that one request of so many tokens holds at its peak; of max_model_len: what start-up sizing grants it."""
-    longest, total = tokens or setting.max_model_len, 0
+def blocks_for_one(setting: Setting) -> int:
+    """Blocks that one request of max_model_len tokens holds at its peak: what start-up sizing grants it."""
+    total = 0
     for group in setting.groups:
         size = group.tokens_per_column(setting.dcp_size)
-        columns = ceil_div(longest, size)
+        columns = ceil_div(setting.max_model_len, size)
         if isinstance(group, Mamba):
             columns = 1 + group.speculative_blocks
             if group.mode == "align":
                 columns += 1 + group.checkpoint_blocks
             elif group.mode == "all":
-                columns = ceil_div(longest, size) + group.speculative_blocks
+                columns = ceil_div(setting.max_model_len, size) + group.speculative_blocks
         elif isinstance(group, CircularBuffer):
             columns = 1
         elif isinstance(group, CrossAttention):
             columns = ceil_div(setting.max_encoder_len, size)
-        cap = group.admission_cap(setting.in_flight_limit, longest)
+        cap = group.admission_cap(setting.in_flight_limit, setting.max_model_len)
         total += columns if cap is None else cap
     return total
 

@@ -87,6 +87,21 @@ def test_an_answer_that_stops_has_names_behind_a_discarded_token() -> None:
     assert 9 == len(goes_on.path) == len(goes_on.named)
 
 
+@pytest.mark.parametrize("caching", [False, True])
+def test_the_place_of_a_session_shows_in_whose_turn_it_is(caching: bool) -> None:
+    """Request 0 goes on behind request 1, whose load has failed: its turn begins with its blocks, 0 asks instead."""
+    setting = evolve(SETTING, kv_connector=True, policy="priority", enable_caching=caching)
+    step = Step(loaded=((1, 1),))
+    submits = Submit(request=0, prompt=1, session=True), Submit(request=1, prompt=1, remote=1, again=True)
+
+    (found,) = run(setting, *submits, step, step, Update(request=0, prompt=1), Step()).differences
+
+    assert ("S8", "request other", "request 1 frees", "request 0 asks") == (
+        found.rule, found.sign, found.expected, found.observed
+    )  # fmt: skip
+    assert ("place of a continued session",) == found.tags
+
+
 @pytest.mark.parametrize(("drafts", "wrong"), [(0, []), (2, ["state among those of drafts"])])
 def test_a_state_behind_accepted_drafts_is_not_found_again(drafts: int, wrong: list[str]) -> None:
     """Two drafts are accepted in the answer's last step: the state is two blocks behind the first."""
