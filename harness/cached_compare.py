@@ -12,10 +12,11 @@ from harness.compare import show_row
 from harness.outcome import TargetRaised
 from harness.targets.event_keys import LOOKAHEAD, odd_of
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Drained, Event, Hit, Observation, Query
 from oracle.groups import Mamba, SlidingWindow
 from oracle.lookup import UNSHARDED
 from oracle.setting import Setting
-from oracle.trace import Audit, CachingTarget, Difference, Drained, Event, Hit, NamedAudit, Observation, Query
+from oracle.trace import Audit, CachingTarget, Difference, NamedAudit
 
 
 def show_hit(hit: Hit) -> str:

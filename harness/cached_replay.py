@@ -21,30 +21,32 @@ from oracle.cached_allocator import CachingAllocator
 from oracle.cached_laws import CachingLaws
 from oracle.cached_ledger import CachingLedger
 from oracle.cached_memory import CachingMemory
+from oracle.call import (
+    GRANTED,
+    REFUSED,
+    Call,
+    Drained,
+    Hit,
+    Observation,
+    Query,
+)
 from oracle.consumer import Consumer
 from oracle.draft_memory import DRAFTER
 from oracle.ledger import Batch
 from oracle.lookup import UNCUT, UNSHARDED
 from oracle.setting import Setting
 from oracle.trace import (
-    GRANTED,
-    REFUSED,
     Audit,
     CachingTarget,
-    Call,
     Difference,
-    Drained,
     Evict,
     Extend,
     GiveBack,
-    Hit,
     Loaded,
     Lookup,
     NewStep,
-    Observation,
     Operation,
     Pin,
-    Query,
     Release,
     Reset,
     Resume,

@@ -15,8 +15,9 @@ from attrs import evolve
 from harness.outcome import MakeTarget, Options
 from harness.reach import with_caching
 from harness.worker import Journal, run_shard
+from oracle.call import Call, Hit, Observation, Query
 from oracle.setting import Setting
-from oracle.trace import Audit, CachingTarget, Call, Hit, Observation, Query, Target
+from oracle.trace import Audit, CachingTarget, Target
 
 #: shards that the canary may take to be caught
 SHARDS = 5

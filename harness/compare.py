@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection
 
 from harness import suspects
 from oracle.allocator import Allocator
+from oracle.call import GRANTED, REFUSED, Call, Observation, Row, Rows
 from oracle.groups import Group
-from oracle.trace import GRANTED, REFUSED, Audit, Call, Difference, Observation, Row, Rows
+from oracle.trace import Audit, Difference
 
 
 def situation(call: Call | None, allocator: Allocator, before: Rows | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Whatever a target does to its process, raise, exit, crash or never answer, the p
 
 from __future__ import annotations
 
+import gc
 import multiprocessing as mp
 import os
 import signal
@@ -134,6 +135,7 @@ def in_a_fork(work: Callable[[], Any], seconds: float, journal: Path | None = No
 
     def body() -> None:
         plain_signals()
+        gc.freeze()  # what was there before stays: a collection would look at all of vLLM, and copy its pages
         try:
             value = work()
         except Exception as error:

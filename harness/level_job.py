@@ -42,13 +42,18 @@ class Growing(Protocol):
     seconds: float
 
 
-def in_order(shard: Callable[[int], Part], workers: int) -> Iterator[Part]:
-    """The shards 0, 1, ... without an end, as many at a time as there are workers."""
+def in_order(shards: Callable[[range], list[Part]], workers: int, most: int = 1) -> Iterator[Part]:
+    """The shards 0, 1, ... without an end. `shards` does some in a row, as many workers at a time as there are.
+
+    most: shards in a row once a run is long; it begins with one, since a run may have enough soon.
+    """
     with ThreadPoolExecutor(workers) as pool:
-        first = 0
+        first, size = 0, 1
         while True:
-            yield from pool.map(shard, range(first, first + workers))
-            first += workers
+            ends = range(first + size, first + size * workers + 1, size)
+            for some in pool.map(shards, [range(end - size, end) for end in ends]):
+                yield from some
+            first, size = ends[-1], min(2 * size, most)
 
 
 def take_all(

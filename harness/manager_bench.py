@@ -18,8 +18,9 @@ from harness.passes import lockstep
 from harness.targets.cached import CachingManager
 from harness.targets.manager import Manager
 from harness.worker import EXAMPLES, Journal, run_shard
+from oracle.call import Call, Query
 from oracle.setting import Setting
-from oracle.trace import Call, Query, Target, methods_of
+from oracle.trace import Target, methods_of
 from strategies.traces import draw
 
 #: what a manager raises at a declared finding, which ends the trace

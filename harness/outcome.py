@@ -13,10 +13,11 @@ from typing import cast
 
 from attrs import define, field
 
+from oracle.call import Call, Observation, Rows
 from oracle.errors import SlotcheckError
 from oracle.releases import NEWEST
 from oracle.setting import Setting
-from oracle.trace import ASPECTS, METHODS, Audit, Call, Difference, Observation, Operation, Rows, Target, Trace
+from oracle.trace import ASPECTS, METHODS, Audit, Difference, Operation, Target, Trace
 from strategies.packed import Operations
 from strategies.profiles import open_trace
 

@@ -23,20 +23,10 @@ from harness.reach import Reach
 from harness.trace_run import new_replay
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Call, Drained, Observation
 from oracle.releases import Choices
 from oracle.setting import Setting
-from oracle.trace import (
-    ASPECTS,
-    CACHING_METHODS,
-    Audit,
-    Call,
-    Difference,
-    Drained,
-    NamedAudit,
-    Observation,
-    Target,
-    methods_of,
-)
+from oracle.trace import ASPECTS, CACHING_METHODS, Audit, Difference, NamedAudit, Target, methods_of
 
 #: told the step that runs next
 At = Callable[[int], object]

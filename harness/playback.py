@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from oracle.call import DONE, GRANTED, Call, Drained, Hit, Observation, Query, Row, Rows
 from oracle.errors import SlotcheckError
 from oracle.setting import Setting
-from oracle.trace import (
-    DONE,
-    GRANTED,
-    Audit,
-    Call,
-    Drained,
-    Hit,
-    Observation,
-    Query,
-    Row,
-    Rows,
-)
+from oracle.trace import Audit
 
 
 class PartedError(SlotcheckError):

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from oracle.allocator import Allocator
+from oracle.call import REFUSED, Call, Drained, Hit, Observation, Query, Rows
 from oracle.groups import ChunkedLocal, Mamba
 from oracle.ledger import Request, Settled
 from oracle.releases import NEWEST, choices_of, runs
 from oracle.setting import Setting
-from oracle.trace import REFUSED, Call, Drained, Hit, Loaded, Observation, Query, Release, Rows, knows_caching
+from oracle.trace import Loaded, Release, knows_caching
 
 #: crossings of the manager level and how often a run must meet each
 MINIMA: dict[str, int] = {

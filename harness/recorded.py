@@ -21,6 +21,9 @@ from harness.recording import Head
 from harness.replay import Replay
 from harness.trace_run import new_replay
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import (
+    Hit,
+)
 from oracle.ledger import PREEMPTED
 from oracle.setting import Setting
 from oracle.trace import (
@@ -28,7 +31,6 @@ from oracle.trace import (
     Evict,
     Extend,
     GiveBack,
-    Hit,
     Loaded,
     NewStep,
     Operation,

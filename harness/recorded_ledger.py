@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from oracle.cached_ledger import CachingLedger
+from oracle.call import Call
 from oracle.content import Content, Item, Prefixes
 from oracle.ledger import Batch, Ledger, Request, Settled, Step
 from oracle.setting import Setting
-from oracle.trace import Call, Extend, Loaded, Release, Resume, Settle
+from oracle.trace import Extend, Loaded, Release, Resume, Settle
 
 
 class Facts:
@@ -173,7 +174,7 @@ class RecordedPrefixes(Prefixes):
         embeds: int = 0,
         prompt: int = 0,
     ) -> Content:
-        content = Content((), 0, 0, (), [0])
+        content = _content([0])
         self.tell(content, self.coming)
         return content
 
@@ -185,10 +186,14 @@ class RecordedPrefixes(Prefixes):
 
     def discarded(self, content: Content, keep: int, boundary: bool) -> Content:
         """The digests say what is named, also where a name holds the token that was discarded."""
-        return Content((), 0, 0, (), content.path[: keep + 1], content.tokens[:keep])
+        return _content(content.path[: keep + 1], content.tokens[:keep])
 
     def tell(self, content: Content, digests: list[int]) -> None:
         """What the hash blocks of a content are, as far as they are known."""
         self.grow(content, len(digests) * self.size + self.ahead)
         for index, digest in enumerate(digests, 1):
             content.path[index * self.size + self.ahead] = digest
+
+
+def _content(path: list[int], tokens: list[int] | None = None) -> Content:
+    return Content((), 0, 0, (), path, path, {}, tokens=tokens or [])

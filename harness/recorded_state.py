@@ -11,12 +11,12 @@ from typing import Any, cast
 
 from harness.replay import Replay
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Name, Rows
 from oracle.content import Prefixes
 from oracle.groups import Mamba
 from oracle.ledger import PREEMPTED, RUNNING, WAITING, Batch, Request, Step
 from oracle.publication import Progress
 from oracle.setting import Setting
-from oracle.trace import Name, Rows
 
 _STATUS = {"RUNNING": RUNNING, "PREEMPTED": PREEMPTED}
 

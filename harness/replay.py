@@ -15,15 +15,19 @@ from harness import compare, differences
 from harness.outcome import Entry, MakeTarget, Options, Outcome, TargetRaised, guarded
 from harness.reach import Reach
 from oracle.allocator import Allocator
+from oracle.call import (
+    GRANTED,
+    REFUSED,
+    Call,
+    Observation,
+    Rows,
+)
 from oracle.laws import Laws
 from oracle.ledger import Ledger
 from oracle.memory import Memory
 from oracle.setting import Setting
 from oracle.trace import (
-    GRANTED,
-    REFUSED,
     Audit,
-    Call,
     Difference,
     Evict,
     Extend,
@@ -31,13 +35,11 @@ from oracle.trace import (
     Loaded,
     Lookup,
     NewStep,
-    Observation,
     Operation,
     Pin,
     Release,
     Reset,
     Resume,
-    Rows,
     Settle,
     Target,
     Trace,

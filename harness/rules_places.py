@@ -8,8 +8,8 @@ from attrs import frozen
 from packaging.version import Version
 
 from oracle.budget import Case, predict
-from oracle.groups import ceil_div
 from oracle.methods import NO_PASS
+from oracle.rounding import ceil_div
 
 
 @frozen

@@ -18,8 +18,9 @@ from harness.candidates import Reduction, entries_of, with_operations, with_pool
 from harness.outcome import MakeTarget, Options
 from harness.suspects import NAMES as CAUSES
 from harness.trace_run import run_trace
+from oracle.call import GRANTED, Observation
 from oracle.groups import KINDS
-from oracle.trace import GRANTED, Difference, Evict, Observation, Settle, Trace
+from oracle.trace import Difference, Evict, Settle, Trace
 
 #: families of kinds and the rule that says how many columns their rows have
 COLUMNS = {"attention": "A19", "ring": "A38", "cross-attention": "A39", "mamba align": "A42"}

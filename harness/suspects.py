@@ -11,9 +11,9 @@ from attrs import evolve
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
-from oracle.groups import ceil_div
+from oracle.call import Call, Rows
 from oracle.reservation import Positional, Work, work_of
-from oracle.trace import Call, Rows
+from oracle.rounding import ceil_div
 
 
 def _dead_columns(rule: Positional, work: Work, row: list[int]) -> int:

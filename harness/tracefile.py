@@ -24,7 +24,8 @@ from oracle.errors import SettingError, SlotcheckError, TraceError
 from oracle.groups import KINDS, MOST, Group
 from oracle.trace import OPERATIONS, Operation, Settle, Trace, check_operation
 from oracle.warmup import WARMUP_OPERATIONS, TraceOperation, WarmupTrace
-from oracle.workload import SCHEDULER_OPERATIONS, SchedulerOperation, SchedulerTrace, check_workload
+from oracle.workload import SCHEDULER_OPERATIONS, SchedulerOperation, SchedulerTrace
+from oracle.workload_checks import check_workload
 
 FORMAT = 1
 LEVELS = ("manager", "warmup", "rules", "scheduler")

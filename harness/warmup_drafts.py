@@ -9,8 +9,8 @@ from attrs import frozen
 from harness.compare import show_row
 from harness.targets.compat import AbsentKindError
 from harness.targets.drafters import Drafted, Drafter, drafting_groups
+from oracle.call import Rows
 from oracle.drafting import Pass, misplaced, passes, rows_of, shown, step_of
-from oracle.trace import Rows
 from oracle.warmup import Draft, Part, WarmupSetting
 
 

@@ -148,7 +148,7 @@ def run(job: WarmupJob, progress: Callable[[WarmupReport], None] = lambda report
         progress(report)
         return job.warmups is not None and report.total.warmups >= job.warmups
 
-    shards = level_job.in_order(partial(_shard, job), job.workers)
+    shards = level_job.in_order(lambda numbers: [_shard(job, number) for number in numbers], job.workers)
     level_job.take_all(shards, report, partial(_merge, report.total), enough, job.seconds)
     _shrink_all(report)
     _judge(report)

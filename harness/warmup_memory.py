@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from oracle.call import Rows
 from oracle.ledger import Batch, Request, Settled, Step
 from oracle.memory import Contents, Memory
-from oracle.trace import Rows
 from oracle.violation import Violation
 from oracle.warmup import Recorded, WarmupSetting, call_of
 

@@ -9,9 +9,9 @@ from attrs import frozen
 
 from harness.compare import show_row
 from harness.targets.block_tables import Written
+from oracle.call import Rows
 from oracle.groups import Group
 from oracle.slots import drafted, gathered, slot
-from oracle.trace import Rows
 from oracle.warmup import Part, Recorded, WarmupSetting
 
 

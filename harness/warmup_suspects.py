@@ -13,7 +13,8 @@ from functools import cache
 
 from packaging.version import Version
 
-from oracle.groups import CircularBuffer, CrossAttention, Group, KpoolTail, Mamba, ceil_div
+from oracle.groups import CircularBuffer, CrossAttention, Group, KpoolTail, Mamba
+from oracle.rounding import ceil_div
 from oracle.warmup import (
     Kernels,
     WarmupOperation,

@@ -21,9 +21,10 @@ from harness.targets.compat import AbsentKindError
 from harness.warmup_memory import WarmupMemory
 from oracle import warmup_laws
 from oracle.breakdown import Breakdown
+from oracle.call import GRANTED, Rows
 from oracle.groups import Group, Mamba
 from oracle.releases import NEWEST
-from oracle.trace import ASPECTS, GRANTED, Difference, Rows, Target
+from oracle.trace import ASPECTS, Difference, Target
 from oracle.violation import Violation
 from oracle.warmup import (
     WORKER_FAILURE,

@@ -17,12 +17,9 @@ from harness.workload_standstill import Standstill
 from harness.workload_suspects import BEYOND, PLACE, UNSHARDED, asleep_by, cut_by, reserved_by
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Call, Drained, Hit, Observation, Query, Rows
 from oracle.content import Content
-from oracle.scheduler import Scheduler
-from oracle.scheduler_request import Request
-from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import ASPECTS, Call, Difference, Drained, Hit, Observation, Query, Rows
-from oracle.workload import (
+from oracle.scheduled import (
     ASK,
     CLEAR,
     ENDED,
@@ -36,11 +33,17 @@ from oracle.workload import (
     POP,
     START,
     TRIM,
-    Delivered,
     Event,
     Planned,
     Situation,
     State,
+)
+from oracle.scheduler import Scheduler
+from oracle.scheduler_request import Request
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.trace import ASPECTS, Difference
+from oracle.workload import (
+    Delivered,
     Transfers,
     Update,
 )

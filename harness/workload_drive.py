@@ -16,16 +16,18 @@ from harness.workload_outcome import MakeScheduler
 from oracle.client import Client
 from oracle.content import Content, Prefixes
 from oracle.errors import SlotcheckError
+from oracle.scheduled import (
+    LOOK,
+    Event,
+    Planned,
+)
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.workload import (
-    LOOK,
     STOP,
     UNPAUSED,
     Abort,
     Delivered,
-    Event,
     Pause,
-    Planned,
     Reset,
     SchedulerOperation,
     SchedulerTrace,
@@ -33,7 +35,6 @@ from oracle.workload import (
     Submit,
     Transfers,
     Update,
-    check_workload,
 )
 
 #: what is sampled counts from FIRST_TOKEN, but for STOP
@@ -133,9 +134,7 @@ class Drive:
 
     def _operations(self, trace: SchedulerTrace) -> Iterator[SchedulerOperation]:
         """Those of the workload, and what ends it: whoever is there finishes."""
-        for operation in trace.operations:
-            check_workload(trace.setting, operation)
-            yield operation
+        yield from trace.operations
         if self.live and self.paused != UNPAUSED:
             yield Pause()
         for name in [name for name, client in self.live.items() if client.session and not client.told]:
@@ -242,8 +241,8 @@ class Drive:
 
     def _returned(self, operation: Step, planned: Planned, samples: dict[int, bool]) -> dict[int, list[int]]:
         """What is sampled for each request of a step; no tokens where its output is the pooler's."""
-        accepted, stops, drafts = dict(operation.accepted), dict(operation.stops), dict(planned.drafts)
-        valid, most = dict(operation.valid), self.drafts
+        drafts, stops, most = dict(planned.drafts), dict(operation.stops), self.drafts
+        accepted, valid = (dict(operation.accepted), dict(operation.valid)) if drafts else ({}, {})
         returned: dict[int, list[int]] = {}
         for name, _ in planned.tokens:
             if not samples.get(name):

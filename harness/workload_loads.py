@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from oracle.call import GRANTED, Call, Row
+from oracle.scheduled import ASK, ENDED, START, Event
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED, Call, Row
-from oracle.workload import ASK, ENDED, NOTHING_MOVED, START, Event, Step, Transfers
+from oracle.workload import NOTHING_MOVED, Step, Transfers
 
 Load = tuple[Call, Row]
 """The call that took the blocks, and the first group's row."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oracle.cached_memory import CachingMemory
+from oracle.call import GRANTED, Call, Rows
 from oracle.groups import RSWA
 from oracle.ledger import Batch, Request, Settled, Step
 from oracle.memory import COMPUTED, Contents, Memory
+from oracle.scheduled import FREE, Event, Planned
 from oracle.scheduler_laws import follows
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED, Call, Rows
 from oracle.violation import Violation
-from oracle.workload import FREE, Event, Planned
 
 #: the column held an answer of a session, and was behind the window before that became prompt
 PASSED = "answer behind the window"

@@ -10,25 +10,18 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 
 from harness.workload_suspects import UNSHARDED, unfreed_by, unreserved_by
+from oracle.call import Rows
 from oracle.content import Content
 from oracle.groups import Mamba
+from oracle.scheduled import Event, Planned
 from oracle.scheduler_laws import ENDS, NEVER
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import Difference, Rows
+from oracle.trace import Difference
 from oracle.violation import Violation
-from oracle.workload import (
-    SCHEDULER_ASPECTS,
-    Delivered,
-    Event,
-    Planned,
-    SchedulerDifference,
-    SchedulerTarget,
-    SchedulerTrace,
-    Update,
-)
+from oracle.workload import SCHEDULER_ASPECTS, Delivered, SchedulerDifference, SchedulerTarget, SchedulerTrace, Update
 
-#: the folder of this package: its frames tell nothing of an error
-HERE = str(Path(__file__).parent)
+#: the folder of this package, whose frames tell nothing of an error; compiled modules name theirs from the root
+HERE = (str(Path(__file__).parent), f"{Path(__file__).parent.name}/")
 MakeScheduler = Callable[[SchedulerSetting], SchedulerTarget]
 
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from attrs import define, evolve, field, frozen
 
 from harness.workload_outcome import MakeScheduler, WorkloadOptions
-from harness.workloads import run_in_passes
+from harness.workloads import Driven
 from oracle.releases import NEWEST, choices_of
+from oracle.scheduled import Planned
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import Planned, SchedulerTarget, SchedulerTrace
+from oracle.workload import SchedulerTarget, SchedulerTrace
 from strategies.workloads import decode, draw
 
 #: traces a shard
@@ -193,21 +194,20 @@ def run_shard(
 ) -> WorkloadShard:
     """Draw the examples of one shard and judge each. `name_of` names the finding behind a declared difference."""
     result = WorkloadShard(shard)
-
-    def visit(data: bytes) -> None:
-        trace = decode(data, options.release or NEWEST, options.limits)
-        gc.disable()  # a collection looks at all of vLLM
-        outcome = run_in_passes(trace, make, options)
-        gc.enable()
+    traces: list[SchedulerTrace] = []
+    draw(run_seed, shard, examples, lambda data: traces.append(decode(data, options.release or NEWEST, options.limits)))
+    gc.disable()  # a collection looks at all of vLLM
+    driven = [Driven(trace, make, options) for trace in traces]
+    while driven:
+        outcome = driven.pop(0).judged()
         result.traces += 1
         result.steps += outcome.steps
         result.reach.update(outcome.reach)
         for difference in outcome.declared:
             result.declared[name_of(difference)] += 1
         for difference in outcome.differences:
-            result.add(difference, trace)
-
-    draw(run_seed, shard, examples, visit)
+            result.add(difference, outcome.trace)
+    gc.enable()
     return result
 
 

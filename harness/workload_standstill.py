@@ -14,11 +14,11 @@ from attrs import evolve
 
 from harness.workload_suspects import SESSIONS_HOLD, unsized
 from oracle.allocator import Allocator
+from oracle.call import GRANTED, Call, Observation
 from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_request import Request
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED, Call, Observation
 
 #: why nobody runs where others hold blocks: sessions, requests whose load has ended; in releases that let them wait
 LOADS_HOLD, WAITS_HOLDING = "loads hold blocks", "waits with blocks"

@@ -6,13 +6,15 @@ from attrs import evolve
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
-from oracle.groups import Mamba, ceil_div
+from oracle.groups import Mamba
 from oracle.laws import blocks_for_one
 from oracle.methods import unreserved
 from oracle.released import method_of
+from oracle.rounding import ceil_div
+from oracle.scheduled import PAUSED_SESSION
 from oracle.scheduler import Scheduler
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import PAUSED_NEW, PAUSED_SESSION
+from oracle.workload import PAUSED_NEW
 
 #: columns counted without the DCP ranks that they are spread over
 UNSHARDED = "without the DCP factor"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from harness.compare import show_row
 from harness.workload_outcome import Entry, WorkloadOutcome
 from oracle.breakdown import Breakdown
+from oracle.call import GRANTED
 from oracle.content import item_length
+from oracle.scheduled import FREE, POP, START
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED
-from oracle.workload import FREE, POP, START, SchedulerOperation, SchedulerTrace, Step, Submit, Update
+from oracle.workload import SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 HEAD = ("step", "operation", "request", "tokens", "drafts", "asked", "blocks", "left", "free", "then")
 

@@ -29,43 +29,60 @@ from harness.workload_drive import (
 )
 from harness.workload_memory import WorkloadMemory
 from harness.workload_outcome import Differences, Entry, MakeScheduler, Over, WorkloadOptions, WorkloadOutcome
-from harness.workload_reach import count_items, count_loaded, count_output, count_pooled, count_step, count_transfers
+from harness.workload_reach import Crossings
+from oracle.scheduled import ENDED, LOOK, Event, Planned
 from oracle.scheduler_block_laws import Known
 from oracle.scheduler_laws import NEVER, SchedulerLaws
 from oracle.trace import Difference
 from oracle.violation import Violation
-from oracle.workload import ENDED, LOOK, STOP, Event, Planned, SchedulerTrace, of_release
+from oracle.workload import STOP, SchedulerTrace, of_release
+from oracle.workload_checks import check_workload
 
 #: steps in a row in which nobody is scheduled who could be, after which the first pass looks no further for now
 IDLE = 8
 
 
 def run_workload(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadOptions | None = None) -> WorkloadOutcome:
-    """Run a workload, then plain steps until everything has finished; each note is judged at once."""
+    """Run a workload, then plain steps until everything has finished; each note is judged at once.
+
+    SettingError where an operation is none.
+    """
     options = options or WorkloadOptions()
     trace = of_release(trace, options.release)
+    for operation in trace.operations:
+        check_workload(trace.setting, operation)
     drive = Drive(trace.setting, make, everything=options.keep_entries)
     return judged(trace, drive, drive.run(trace), options)
 
 
 def run_in_passes(trace: SchedulerTrace, make: MakeScheduler, options: WorkloadOptions) -> WorkloadOutcome:
-    """The same in two passes: the scheduler alone first, then the three oracles on what it did.
+    """The same in two passes: the scheduler alone first, then the three oracles on what it did."""
+    return Driven(trace, make, options).judged()
+
+
+class Driven:
+    """A workload that the scheduler has run alone.
 
     Two code bases in turns at each step cost twice as much, because neither stays in the processor's caches. Where
-    nobody seems to move any more the judge goes along: it may have enough soon.
+    nobody seems to move any more the scheduler goes on beside the judge, who may have enough soon.
     """
-    trace = of_release(trace, options.release)
-    drive = Drive(trace.setting, make, everything=options.keep_entries)
-    notes = drive.run(trace)
-    first: list[Note] = []
-    idle = 0
-    for note in notes:
-        first.append(note)
-        if note.method == SCHEDULE and note.error is None:
-            idle = 0 if note.answer.tokens or not drive.stands else idle + 1
-            if idle == IDLE:
-                break
-    return judged(trace, drive, chain(first, notes), options)
+
+    def __init__(self, trace: SchedulerTrace, make: MakeScheduler, options: WorkloadOptions) -> None:
+        self.trace, self.options = of_release(trace, options.release), options
+        self.drive = Drive(self.trace.setting, make, everything=options.keep_entries)
+        self.rest = self.drive.run(self.trace)
+        self.first: list[Note] = []
+        idle = 0
+        for note in self.rest:
+            self.first.append(note)
+            if note.method == SCHEDULE and note.error is None:
+                idle = 0 if note.answer.tokens or not self.drive.stands else idle + 1
+                if idle == IDLE:
+                    break
+
+    def judged(self) -> WorkloadOutcome:
+        """What the three oracles say; once."""
+        return judged(self.trace, self.drive, chain(self.first, self.rest), self.options)
 
 
 def judged(trace: SchedulerTrace, drive: Drive, notes: Iterable[Note], options: WorkloadOptions) -> WorkloadOutcome:
@@ -86,6 +103,7 @@ class Judge:
         self.setting, self.options = setting, options
         self.outcome = WorkloadOutcome(trace)
         self.reach = self.outcome.reach
+        self.crossings = Crossings(setting, self.reach)
         self.differences = Differences(setting, options, self.outcome)
         self.laws = SchedulerLaws(setting, self.differences.law)
         self.memory = WorkloadMemory(setting, self.differences.law) if options.memory else None
@@ -94,8 +112,6 @@ class Judge:
             self.differences.standstill = self.prediction.stands
         #: the first token of each later piece of a session's input, as a node, and whose it is
         self.pieces: dict[int, int] = {}
-        #: requests whose last load failed
-        self.failed_loads: set[int] = set()
         self.flights: list[Planned] = []
         #: how many of them hold requests
         self.flying = 0
@@ -119,7 +135,7 @@ class Judge:
             raise Over
         self.prediction.follow(note.events)
         if self.setting.kv_connector:
-            count_transfers(self.reach, note.events, self.failed_loads)
+            self.crossings.transfers(note.events)
         self.judges[note.method](note)
 
     # ------------------------------------------------------------------------------------ between two steps
@@ -211,9 +227,9 @@ class Judge:
         self.laws.planned(planned, note.events, flying)
         if self.memory is not None:
             self.memory.planned(planned, note.events, note.index)
-        count_step(self.reach, self.setting, planned, note.events, flying, bool(self.laws.kept))
+        self.crossings.step(planned, note.events, flying, bool(self.laws.kept))
         if self.laws.encoders is not None:
-            count_items(self.reach, self.setting, planned, note.events, self.laws.encoders.items)
+            self.crossings.items(planned, note.events, self.laws.encoders.items)
         if self.options.keep_entries:
             self._keep(note, planned)
         if self.laws.stuck:
@@ -262,10 +278,8 @@ class Judge:
         if transfers.failed is not None:
             self.outcome.failed[note.index] = transfers.failed
         if transfers.loaded or transfers.failed:
-            count_loaded(self.reach, transfers, self.failed_loads, any(self.prediction.allocator.zeroed))
-        count_output(self.reach, planned, returned, delivered, self.laws.live)
-        if self.setting.pooling:
-            count_pooled(self.reach, self.setting, planned, returned, self.laws.live)
+            self.crossings.loaded(transfers, any(self.prediction.allocator.zeroed))
+        self.crossings.output(planned, returned, delivered, self.laws.live)
         self.laws.delivered(delivered, returned, note.events)
         if self.options.keep_entries and self.outcome.entries:
             last = self.outcome.entries[-1]
@@ -284,6 +298,8 @@ class Judge:
 
     def _go_on(self, note: Note) -> None:
         """With caching on: what sessions say from now on."""
+        if not note.contents:
+            return
         self.prediction.goes_on(note.contents)
         self.reach["session x caching"] += len(note.contents)
         self.pieces.update({content.path[content.kept + 1]: name for name, content in note.contents.items()})

@@ -9,11 +9,12 @@ these is null, and scratch is moved along instead of being taken anew.
 from __future__ import annotations
 
 from oracle.breakdown import Breakdown, formula
-from oracle.groups import Mamba, ceil_div
+from oracle.call import Call
+from oracle.groups import Mamba
 from oracle.pool import Pool
 from oracle.reservation import Positional, Work
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import Call
 
 
 class AlignRows(Positional):

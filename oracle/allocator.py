@@ -9,12 +9,14 @@ from __future__ import annotations
 from mypy_extensions import mypyc_attr
 
 from oracle.breakdown import Breakdown
-from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink, ceil_div
+from oracle.call import DONE, GRANTED, REFUSED, Call, Observation, Row, Rows
+from oracle.groups import MLA, CircularBuffer, FullAttention, HiddenState, Mamba, Sink
 from oracle.pool import Pool
 from oracle.releases import Choices
 from oracle.reservation import Positional, Work, rules_of, work_of
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Row, Rows
+from oracle.trace import Audit
 
 ALREADY_RUNNING = "error:AssertionError"
 NOTHING_TO_DO = "error:ValueError"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from oracle.groups import ceil_div
+from oracle.rounding import ceil_div
 
 _RANKS = (2, 4, 8)
 """DCP ranks."""

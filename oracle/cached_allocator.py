@@ -14,26 +14,14 @@ from mypy_extensions import mypyc_attr
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
 from oracle.cached_rows import begun, cached_rules_of, counted, gated, spared, uncalled
+from oracle.call import DONE, GRANTED, REFUSED, Call, Drained, Hit, Name, Observation, Query, Row, Rows
 from oracle.groups import Mamba
 from oracle.lookup import Finder, Probe
 from oracle.names import NamedPool
 from oracle.publication import Names, Progress, Publisher
 from oracle.reservation import Work, work_of
 from oracle.setting import Setting
-from oracle.trace import (
-    DONE,
-    GRANTED,
-    REFUSED,
-    Call,
-    Drained,
-    Hit,
-    Name,
-    NamedAudit,
-    Observation,
-    Query,
-    Row,
-    Rows,
-)
+from oracle.trace import NamedAudit
 
 NOTHING_TO_DO = "error:ValueError"
 ALREADY_RUNNING = "error:AssertionError"
@@ -53,6 +41,7 @@ class CachingAllocator(Allocator):
         self.states = [isinstance(group, Mamba) for group in setting.groups]
         self.progress: dict[int, list[Progress]] = {}
         self.found: dict[int, Hit] = {}
+        self.defers = setting.defers_copies
         #: blocks that connectors keep, oldest pin first
         self.pins: deque[Row] = deque()
         #: copies that were drained and whose step has not run, oldest first
@@ -144,7 +133,9 @@ class CachingAllocator(Allocator):
             return self._seen(ALREADY_RUNNING, self.nothing, rows)
         if first and (call.external or call.local):
             self._begin(call, work, rows, hits)
-        progress = self.progress.setdefault(call.request, [Progress() for _ in self.rules])
+        progress = self.progress.get(call.request)
+        if progress is None:
+            progress = self.progress[call.request] = [Progress() for _ in self.rules]
         if first and work.loaded:
             self._published(call, rows, progress, copies)
         new = [
@@ -299,7 +290,7 @@ class CachingAllocator(Allocator):
         self.to_zero = [[] for _ in self.rules]
         copies = tuple(pair for pairs in self.pending for pair in pairs)
         self.pending = [[] for _ in self.rules]
-        if self.setting.defers_copies:
+        if self.defers:
             if copies:
                 self.retained.append(copies)
         else:

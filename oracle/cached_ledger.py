@@ -10,12 +10,13 @@ from __future__ import annotations
 from attrs import evolve
 from mypy_extensions import mypyc_attr
 
+from oracle.call import Call, Hit, Query
 from oracle.chunks import chunks_of
 from oracle.content import Prefixes
 from oracle.groups import Mamba
 from oracle.ledger import RUNNING, Ledger, Request, Settled, Step
 from oracle.setting import Setting
-from oracle.trace import Call, Extend, Hit, Loaded, Lookup, Query, Release, Resume, Settle
+from oracle.trace import Extend, Loaded, Lookup, Release, Resume, Settle
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from oracle.call import Call, Rows
 from oracle.draft_memory import DRAFTER, DraftLayers
 from oracle.groups import Mamba
 from oracle.ledger import Batch, Request, Settled, Step
 from oracle.memory import COMPUTED, LOADED, Contents, Memory
 from oracle.setting import Setting
-from oracle.trace import Call, Rows
 from oracle.violation import Violation
 
 HIT, DROPPED = frozenset({"hit"}), frozenset({"dropped step"})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from oracle.align import AlignRows
-from oracle.groups import Mamba, ceil_div
+from oracle.groups import Mamba
 from oracle.names import NamedPool
 from oracle.reservation import Positional, Work, rules_of
 from oracle.retention import resume_position
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from oracle.workload import ERROR, Update
+from oracle.scheduled import ERROR
+from oracle.workload import Update
 
 
 @define(eq=False, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import cast
 
+from oracle.call import Event, Name, Row
 from oracle.setting import Setting
-from oracle.trace import Event, Name, Row
 
 
 class Consumer:

@@ -14,6 +14,7 @@ A prompt of embeddings has the same placeholder at each position, and goes on by
 from __future__ import annotations
 
 from attrs import define, evolve, field
+from mypy_extensions import mypyc_attr
 
 from oracle.errors import SettingError
 
@@ -47,6 +48,14 @@ def check_items(items: tuple[Item, ...], embeds: int = 0) -> None:
         end = offset + item_length(identifier)
 
 
+def _placed(items: tuple[Item, ...]) -> dict[int, int]:
+    return {
+        offset + inside: 0 if inside else identifier + 1
+        for identifier, offset in items
+        for inside in range(item_length(identifier))
+    }
+
+
 @define(eq=False)
 class Content:
     """One request's tokens and the node of each of its prefixes: `path[n]` is that of its first n tokens.
@@ -59,35 +68,22 @@ class Content:
     adapter: int
     items: tuple[Item, ...]
     path: list[int]
-    tokens: list[int] = field(factory=list)
+    named: list[int]
+    """What the names are made of: `path`, but where a token that is discarded was already part of a name."""
+    placed: dict[int, int]
+    """At each position inside an item: what begins there, the identifier + 1, or 0."""
     embeds: int = 0
     """Whose embeddings the first `embedded` positions are; 0: none."""
     embedded: int = 0
+    tokens: list[int] = field(factory=list)
     values: list[int] = field(factory=list)
     """The embedding at each of these positions."""
-    named: list[int] = field()
-    """What the names are made of: `path`, but where a token that is discarded was already part of a name."""
     kept: int = 0
     """Tokens that are the same as in the content before, of a session that discarded one."""
-    placed: dict[int, int] = field()
-    """At each position inside an item: what begins there, the identifier + 1, or 0."""
-
     along: Content | None = None
     """What it goes along: the longest of the same content; None for one that has left the rule."""
     renewal: Content | None = None
     """The same with names of its own tokens alone, once it was asked for."""
-
-    @placed.default
-    def _inside(self) -> dict[int, int]:
-        return {
-            offset + inside: 0 if inside else identifier + 1
-            for identifier, offset in self.items
-            for inside in range(item_length(identifier))
-        }
-
-    @named.default
-    def _same(self) -> list[int]:
-        return self.path
 
     def renewed(self) -> Content:
         """The same content with names of its own tokens alone: nothing is left of what was discarded."""
@@ -98,6 +94,7 @@ class Content:
         return self.renewal
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Prefixes:
     """The tree of one trace: numbers the prefixes in the order in which they appear, from 1."""
 
@@ -124,18 +121,12 @@ class Prefixes:
         along = self.longest.get(name)
         if along is None:
             root = [self._node(0, salt, adapter)]
-            along = self.longest[name] = Content(forks, salt, adapter, items, root, embeds=embeds, embedded=embedded)
-        return Content(
-            forks,
-            salt,
-            adapter,
-            items,
-            along.path[:1],
-            embeds=embeds,
-            embedded=embedded,
-            placed=along.placed,
-            along=along,
-        )
+            along = Content(forks, salt, adapter, items, root, root, _placed(items), embeds, embedded)
+            self.longest[name] = along
+        path = along.path[:1]
+        content = Content(forks, salt, adapter, items, path, path, along.placed, embeds, embedded)
+        content.along = along
+        return content
 
     def grow(self, content: Content, length: int) -> None:
         """Make the content `length` tokens long; it never gets shorter."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oracle.call import Row, Rows
 from oracle.ledger import Step
 from oracle.memory import Contents, Reader
 from oracle.setting import Setting
-from oracle.trace import Row, Rows
 
 #: written from tokens that nobody knows yet, or by a connector from tokens that only the other side knows
 UNKNOWN = 0

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from oracle.call import Rows
 from oracle.groups import Group
 from oracle.slots import position_of, slot
-from oracle.trace import Rows
 from oracle.warmup import AUTOREGRESSIVE, Draft, Part, WarmupSetting, columns
 
 #: the first pass of an autoregressive drafter takes the target's own slots

@@ -15,13 +15,9 @@ from typing import Any, ClassVar
 from attrs import Attribute, field, frozen
 
 from oracle.errors import SettingError
+from oracle.rounding import ceil_div
 
 Validator = Callable[[object, "Attribute[Any]", Any], None]
-
-
-def ceil_div(tokens: int, size: int) -> int:
-    """`tokens` / `size` rounded up."""
-    return -(-tokens // size)
 
 
 #: most of a count of tokens, blocks or requests, for each of them is kept as an object of its own; and most of what is

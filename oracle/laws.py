@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from oracle.groups import CircularBuffer, CrossAttention, Mamba, Sink, ceil_div
+from oracle.call import GRANTED, REFUSED, Call, Observation, Rows
+from oracle.groups import CircularBuffer, CrossAttention, Mamba, Sink
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import GRANTED, REFUSED, Audit, Call, Observation, Rows
+from oracle.trace import Audit
 from oracle.violation import Violation
 
 

@@ -18,10 +18,11 @@ from collections import deque
 from attrs import define
 from mypy_extensions import mypyc_attr
 
+from oracle.call import Call, Rows
 from oracle.content import Content
 from oracle.groups import RSWA, CrossAttention, Mamba
 from oracle.setting import Setting
-from oracle.trace import Call, Extend, Loaded, Release, Resume, Rows, Settle
+from oracle.trace import Extend, Loaded, Release, Resume, Settle
 
 WAITING, RUNNING, PREEMPTED = "waiting", "running", "preempted"
 

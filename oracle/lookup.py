@@ -12,6 +12,7 @@ from copy import copy
 
 from attrs import evolve, frozen
 
+from oracle.call import Hit, Query
 from oracle.groups import (
     MLA,
     RSWA,
@@ -21,11 +22,10 @@ from oracle.groups import (
     HiddenState,
     Mamba,
     SlidingWindow,
-    ceil_div,
 )
 from oracle.names import NamedPool
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import Hit, Query
 
 DENSE = (FullAttention, MLA, HiddenState, RSWA)
 

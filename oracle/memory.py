@@ -19,6 +19,7 @@ from itertools import chain
 
 from attrs import define, evolve
 
+from oracle.call import Call, Row, Rows
 from oracle.content import Content
 from oracle.groups import (
     RSWA,
@@ -31,7 +32,6 @@ from oracle.groups import (
 )
 from oracle.ledger import Request, Settled, Step
 from oracle.setting import Setting
-from oracle.trace import Call, Row, Rows
 from oracle.violation import Violation
 
 GARBAGE = 0

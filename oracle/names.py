@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from oracle.call import Event, Name
 from oracle.pool import Pool
-from oracle.trace import Event, Name
 
 CLEARED: Event = ("cleared",)
 

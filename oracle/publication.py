@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from attrs import define
 
+from oracle.call import Event, Hit, Name, Query, Row
 from oracle.content import Content
 from oracle.groups import Group, Mamba
 from oracle.lookup import DENSE, classes_of
 from oracle.names import NamedPool
 from oracle.retention import keeps, resume_points, resume_position
 from oracle.setting import Setting
-from oracle.trace import Event, Hit, Name, Query, Row
 
 
 @define(eq=False)

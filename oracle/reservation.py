@@ -11,10 +11,11 @@ from __future__ import annotations
 from attrs import define
 
 from oracle.breakdown import Breakdown, formula
-from oracle.groups import RSWA, CircularBuffer, CrossAttention, Group, Mamba, ceil_div
+from oracle.call import Call
+from oracle.groups import RSWA, CircularBuffer, CrossAttention, Group, Mamba
 from oracle.pool import Pool
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import Call
 
 
 @define(slots=True)

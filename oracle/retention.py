@@ -6,7 +6,8 @@ hit unit's multiples, and with a retention interval only at a tail per interval 
 
 from __future__ import annotations
 
-from oracle.groups import Group, Mamba, SlidingWindow, ceil_div
+from oracle.groups import Group, Mamba, SlidingWindow
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
 
 

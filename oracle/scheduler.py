@@ -11,15 +11,16 @@ from __future__ import annotations
 from attrs import evolve
 
 from oracle.breakdown import Breakdown, formula
+from oracle.call import GRANTED, Call
 from oracle.chunks import Chunks, chunks_of
 from oracle.methods import draft_counts, method, takes_counts
+from oracle.scheduled import RUNNING, Planned
 from oracle.scheduler_queues import Ask, Free, Look, Publish
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.scheduler_step import NextStep
 from oracle.scheduler_transfers import Blocks, Loads
-from oracle.trace import GRANTED, Call
-from oracle.workload import PAUSED_NEW, RUNNING, UNPAUSED, Planned
+from oracle.workload import PAUSED_NEW, UNPAUSED
 
 
 class Scheduler(Loads):

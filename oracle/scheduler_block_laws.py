@@ -10,12 +10,13 @@ from itertools import chain
 
 from attrs import define
 
+from oracle.call import GRANTED, Rows
 from oracle.client import Client
-from oracle.groups import ceil_div
+from oracle.rounding import ceil_div
+from oracle.scheduled import ASK, ENDED, FREE, GIVE, POP, TRIM, Event, Situation
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED, Rows
 from oracle.violation import Violation
-from oracle.workload import ASK, ENDED, FREE, GIVE, NOTHING_MOVED, POP, TRIM, Event, Situation, Transfers
+from oracle.workload import NOTHING_MOVED, Transfers
 
 #: events that move blocks
 MOVES = frozenset({ASK, FREE, POP, GIVE, TRIM})

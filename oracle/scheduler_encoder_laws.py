@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oracle.call import GRANTED
 from oracle.content import Item, item_length
+from oracle.scheduled import ASK, FREE, Event, Planned, Situation
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED
-from oracle.workload import ASK, FREE, Event, Planned, Situation, Submit
+from oracle.workload import Submit
 
 #: an output is taken for one that is there, but its encoding was taken back with a victim's part of that step
 TAKEN_BACK = "its encoding went with a victim"

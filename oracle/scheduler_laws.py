@@ -10,26 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from itertools import chain
 
+from oracle.call import GRANTED, REFUSED, Row, Rows
+from oracle.scheduled import ASK, FREE, POP, RUNNING, Event, Planned, Situation
 from oracle.scheduler_block_laws import NO_BLOCKS, BlockLaws, Known
 from oracle.scheduler_encoder_laws import EncoderLaws
 from oracle.scheduler_setting import PRIORITY, SchedulerSetting
-from oracle.trace import GRANTED, REFUSED, Row, Rows
 from oracle.violation import Violation
-from oracle.workload import (
-    ASK,
-    FREE,
-    PAUSED_ALL,
-    PAUSED_NEW,
-    POP,
-    RUNNING,
-    UNPAUSED,
-    Delivered,
-    Event,
-    Planned,
-    Situation,
-    Submit,
-    Update,
-)
+from oracle.workload import PAUSED_ALL, PAUSED_NEW, UNPAUSED, Delivered, Submit, Update
 
 #: what is told of a request that an idle engine cannot hold
 ALONE = "preempts itself alone"

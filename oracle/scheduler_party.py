@@ -8,12 +8,9 @@ from __future__ import annotations
 from oracle.allocator import Allocator
 from oracle.breakdown import Breakdown
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import DONE, GRANTED, Call, Drained, Observation, Query, Rows
 from oracle.content import Content
-from oracle.scheduler import Scheduler
-from oracle.scheduler_request import Request
-from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import DONE, GRANTED, Call, Drained, Observation, Query, Rows
-from oracle.workload import (
+from oracle.scheduled import (
     ASK,
     CLEAR,
     ENDED,
@@ -22,15 +19,20 @@ from oracle.workload import (
     LOOK,
     MATCH,
     NAME,
-    NOTHING_MOVED,
     POP,
     START,
-    STOP,
     TRIM,
-    Delivered,
     Event,
     Planned,
     Situation,
+)
+from oracle.scheduler import Scheduler
+from oracle.scheduler_request import Request
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import (
+    NOTHING_MOVED,
+    STOP,
+    Delivered,
     Submit,
     Transfers,
     Update,

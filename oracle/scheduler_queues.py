@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oracle.call import Call, Observation
 from oracle.content import Content
+from oracle.scheduled import COMPILING, ERROR, LENGTH, LOADING, PREEMPTED, RUNNING, STOPPED, Situation
 from oracle.scheduler_encoders import EncoderOutputs
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_setting import PRIORITY, SchedulerSetting
-from oracle.trace import Call, Observation
-from oracle.workload import (
-    COMPILING,
-    ERROR,
-    LENGTH,
-    LOADING,
-    PAUSED_ALL,
-    PAUSED_NEW,
-    PREEMPTED,
-    RUNNING,
-    STOPPED,
-    UNPAUSED,
-    Delivered,
-    Situation,
-    Submit,
-)
+from oracle.workload import PAUSED_ALL, PAUSED_NEW, UNPAUSED, Delivered, Submit
 
 Ask = Callable[[Call], Observation]
 Free = Callable[[int], None]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from attrs import define, field
 
 from oracle.content import Content, Item
-from oracle.workload import WAITING, State, Update
+from oracle.scheduled import WAITING, State
+from oracle.workload import Update
 
 
 @define(eq=False, slots=True)

@@ -8,9 +8,10 @@ what is in flight by then is dropped, like the outputs of a reset.
 from __future__ import annotations
 
 from oracle.content import Content
+from oracle.scheduled import ERROR, PAUSED_SESSION, WAITING
 from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import Request
-from oracle.workload import ERROR, PAUSED_ALL, PAUSED_SESSION, UNPAUSED, WAITING, Submit, Update
+from oracle.workload import PAUSED_ALL, UNPAUSED, Submit, Update
 
 
 class Sessions(Queues):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oracle.call import Rows
 from oracle.content import item_length
+from oracle.scheduled import WAITING, Planned
 from oracle.scheduler_request import Request
-from oracle.trace import Rows
-from oracle.workload import PAUSED_ALL, WAITING, Planned
+from oracle.workload import PAUSED_ALL
 
 if TYPE_CHECKING:
     from oracle.scheduler import Scheduler

@@ -10,26 +10,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from oracle.call import Call, Rows
 from oracle.content import Content
-from oracle.groups import Mamba, ceil_div
+from oracle.groups import Mamba
 from oracle.remote import FarSide
+from oracle.rounding import ceil_div
+from oracle.scheduled import COMPILING, ERROR, LOADING, PAUSED_SESSION, PREEMPTED, WAITING
 from oracle.scheduler_queues import Ask, Free, Look, Publish
 from oracle.scheduler_request import InFlight, Request
 from oracle.scheduler_sessions import Sessions
 from oracle.scheduler_setting import RECOMPUTE, SchedulerSetting
-from oracle.trace import Call, Rows
-from oracle.workload import (
-    COMPILING,
-    ERROR,
-    LOADING,
-    NOTHING_MOVED,
-    PAUSED_SESSION,
-    PREEMPTED,
-    WAITING,
-    Delivered,
-    Submit,
-    Transfers,
-)
+from oracle.workload import NOTHING_MOVED, Delivered, Submit, Transfers
 
 
 class Blocks(Protocol):

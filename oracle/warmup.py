@@ -18,11 +18,12 @@ from attrs import field, fields, frozen
 
 from oracle.allocator import Allocator
 from oracle.breakdown import Breakdown
+from oracle.call import Call, Rows
 from oracle.errors import SettingError
-from oracle.groups import CircularBuffer, CrossAttention, Group, Mamba, at_least, ceil_div, one_of
+from oracle.groups import CircularBuffer, CrossAttention, Group, Mamba, at_least, one_of
 from oracle.reservation import rules_of
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import Call, Rows
 
 # ------------------------------------------------------------------------------------------------- the language
 

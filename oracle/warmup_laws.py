@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oracle.call import Rows
 from oracle.groups import Group, Mamba
 from oracle.laws import blocks_for_one
-from oracle.trace import Rows
 from oracle.violation import Violation
 from oracle.warmup import Kernels, Left, Ran, Recorded, WarmupOperation, WarmupSetting, row_width
 

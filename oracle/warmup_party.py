@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oracle.trace import Rows
+from oracle.call import Rows
 from oracle.warmup import (
     WORKER_FAILURE,
     Kernels,

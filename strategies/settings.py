@@ -26,10 +26,10 @@ from oracle.groups import (
     Sink,
     SlidingWindow,
     SlidingWindowMLA,
-    ceil_div,
 )
 from oracle.methods import K_MORE_1, METHODS, WRITERS
 from oracle.releases import NEWEST, Choices, choices_of
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
 
 BLOCK_SIZES = (4, 1, 2, 3, 4, 8, 16, 5, 4, 2, 6, 8)

@@ -26,11 +26,11 @@ from oracle.groups import (
     Mamba,
     SlidingWindow,
     SlidingWindowMLA,
-    ceil_div,
 )
 from oracle.laws import blocks_for_one
 from oracle.methods import METHODS
 from oracle.releases import NEWEST, choices_of
+from oracle.rounding import ceil_div
 from oracle.warmup import DRAFTERS as WITH_CODE
 from oracle.warmup import (
     Draft,

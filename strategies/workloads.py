@@ -8,8 +8,8 @@ void. Sizes are chosen so that the crossings happen: prompts at block borders, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from attrs import evolve
 from hypothesis import strategies as st
 
 from oracle.content import Item, item_length
@@ -104,18 +104,20 @@ class Operations:
         border = self.borders[rest % len(self.borders)]
         return min(max(1, border * (1 + rest // 4) + how - 6), self.longest)
 
-    def _content(self, plain: Submit) -> Submit:
+    def _content(self, told: dict[str, Any]) -> None:
         """Most share everything; some leave the common content early or late. Few do not read what others have left."""
         value = self.reader.byte()
-        skip = value & 15 == 7 or (self.setting.pooling and value & 3 == 3)
+        told["skip"] = value & 15 == 7 or (self.setting.pooling and value & 3 == 3)
         if self.answered and value & 3 == 2:
-            return self._like_a_piece(plain, value)
-        return evolve(plain, forks=() if value < 128 else (value % self.longest,), skip=skip)
+            self._like_a_piece(told, value)
+        elif value >= 128:
+            told["forks"] = (value % self.longest,)
 
-    def _like_a_piece(self, plain: Submit, value: int) -> Submit:
+    def _like_a_piece(self, told: dict[str, Any], value: int) -> None:
         """A request that says what a session says in its second piece."""
         kept = self.answered[-1 - (value >> 2) % min(3, len(self.answered))]
-        return evolve(plain, forks=(kept,), prompt=min(self.longest, kept + 1 + (value >> 4)))
+        told["forks"], told["prompt"] = (kept,), min(self.longest, kept + 1 + (value >> 4))
+        told["skip"] = False
 
     def _layout(self, start: int) -> tuple[Item, ...]:
         """Items at places of a prompt, from `start` on or soon behind."""
@@ -145,30 +147,31 @@ class Operations:
             prompt, most = 1 + prompt % (self.longest // 2 + 1), self.longest
         if self.retries and value & 3:  # most are through before the operations end: what drains does not fail
             most = 1 + value % 5
-        plain = Submit(
-            request=self.count - 1,
-            prompt=min(prompt, self.longest),
-            max_tokens=most,
-            priority=self._priority(value) if self.setting.policy == PRIORITY else 0,
-        )
+        told: dict[str, Any] = {
+            "request": self.count - 1,
+            "prompt": min(prompt, self.longest),
+            "max_tokens": most,
+            "priority": self._priority(value) if self.setting.policy == PRIORITY else 0,
+        }
         if self.setting.enable_caching:
-            plain = self._content(plain)
-        plain = evolve(
-            plain,
-            grammar=(0, 1, 1, 3)[self.reader.byte() & 3] if "grammar" in self.drawn else 0,
-            encoder=1 + self.reader.byte() % self.setting.max_encoder_len if self.setting.max_encoder_len else 0,
-        )
+            self._content(told)
+        if "grammar" in self.drawn:
+            told["grammar"] = (0, 1, 1, 3)[self.reader.byte() & 3]
+        if self.setting.max_encoder_len:
+            told["encoder"] = 1 + self.reader.byte() % self.setting.max_encoder_len
         if self.sessions and value % 3:
             most = 1 + value % 5 if value & 64 else min(most, self.longest // 2)
             most, part = (1 + value % 2, self.longest // 2) if self.rests else (most, self.longest // 3)
-            plain = evolve(plain, session=True, prompt=1 + prompt % (part + 1), max_tokens=most)
-            if self.setting.enable_caching and not plain.forks:
-                self.answered.append(plain.prompt + most - 1)
+            told |= {"session": True, "prompt": 1 + prompt % (part + 1), "max_tokens": most}
+            if self.setting.enable_caching and not told.get("forks"):
+                self.answered.append(told["prompt"] + most - 1)
         if self.setting.encoder_cache_size:
-            plain = evolve(plain, items=self._items(plain.prompt))
+            told["items"] = self._items(told["prompt"])
         if self.setting.pooling:
-            plain = evolve(plain, max_tokens=1)
-        return self._connected(plain) if self.setting.kv_connector else plain
+            told["max_tokens"] = 1
+        if self.setting.kv_connector:
+            self._connected(told)
+        return Submit(**told)
 
     def _update(self, choice: int) -> Update:
         """A piece of input for one of the last few requests, seldom its end."""
@@ -177,23 +180,18 @@ class Operations:
         prompt = value % (2 + self.longest // 4) if value < 224 else 0
         return Update(request=name, prompt=min(prompt, self.longest), max_tokens=1 + value // 8 % 7)
 
-    def _connected(self, plain: Submit) -> Submit:
+    def _connected(self, told: dict[str, Any]) -> None:
         """What the far side has of it: most often all of the prompt, or up to a border; how it is loaded."""
-        value, more = self.reader.byte(), self.reader.byte()
+        value, more, prompt = self.reader.byte(), self.reader.byte(), told["prompt"]
         size = self.borders[value % len(self.borders)]
-        remote = (plain.prompt, plain.prompt, plain.prompt - plain.prompt % size, value * 3 % (plain.prompt + 1))[
-            value >> 6
-        ]
+        remote = (prompt, prompt, prompt - prompt % size, value * 3 % (prompt + 1))[value >> 6]
         if self.setting.kv_role == KV_PRODUCER or more & (7 if self.retries else 3) == 3:
             remote = 0
-        return evolve(
-            plain,
-            remote=remote,
-            load=SYNC if remote and more & 4 and (value & 56 == 56 or not self.retries) else ASYNC,
-            unknown=more >> 6 if remote and more & 8 else 0,
-            again=bool(remote and more & (176 if self.retries else 16)),
-            keeps=bool(more & 32) or self.setting.waits_for_block_frees,
-        )
+        told["remote"] = remote
+        told["load"] = SYNC if remote and more & 4 and (value & 56 == 56 or not self.retries) else ASYNC
+        told["unknown"] = more >> 6 if remote and more & 8 else 0
+        told["again"] = bool(remote and more & (176 if self.retries else 16))
+        told["keeps"] = bool(more & 32) or self.setting.waits_for_block_frees
 
     def _event(self, choice: int) -> SchedulerOperation:
         name = self.events[choice % len(self.events)]
@@ -220,28 +218,38 @@ class Operations:
         if "stops" in self.drawn and choice & 25 == 25 and self.count:
             stops = [(names[choice % len(names)], choice >> 6)]
         early = "early" in self.drawn and choice & 2 == 2
-        plain = Step(accepted=tuple(accepted), stops=tuple(stops), drafts=tuple(drafts), early=early)
+        told: dict[str, Any] = {
+            "accepted": tuple(accepted),
+            "stops": tuple(stops),
+            "drafts": tuple(drafts),
+            "early": early,
+        }
         if "grammar" in self.drawn and names:
             value = self.reader.byte()
-            allowed = [(n, value * (n + 2) % (self.drafts + 1)) for n in names if self.drafts and value & 1]
-            plain = evolve(plain, valid=tuple(allowed), refused=(names[value % len(names)],) if value > 246 else ())
-        return self._moved(plain, names) if self.setting.kv_connector else plain
+            told["valid"] = tuple(
+                [(n, value * (n + 2) % (self.drafts + 1)) for n in names if self.drafts and value & 1]
+            )
+            told["refused"] = (names[value % len(names)],) if value > 246 else ()
+        if self.setting.kv_connector:
+            self._moved(told, names)
+        return Step(**told)
 
-    def _moved(self, plain: Step, names: range) -> Step:
+    def _moved(self, told: dict[str, Any], names: range) -> None:
         """A load in three ends, one in four of these badly, or two in three and every other; a sending in two ends.
 
         Where the scheduler waits for what is sent, a sending in four.
         """
         value, fails = self.reader.byte(), self.reader.byte()
         some, ends = (1, 2) if self.retries else (3, 1)
-        loaded = [
-            (n, 1 + fails % 5 if fails & some == n & some and self.may_fail else 0)
-            for n in names
-            if (value + 5 * n) % 3 < ends
-        ]
+        told["loaded"] = tuple(
+            [
+                (n, 1 + fails % 5 if fails & some == n & some and self.may_fail else 0)
+                for n in names
+                if (value + 5 * n) % 3 < ends
+            ]
+        )
         rare = (value << 1 | value >> 7) if self.setting.waits_for_block_frees else value
-        sent = [n for n in names if (value & rare) >> n % 8 & 1]
-        return evolve(plain, loaded=tuple(loaded), sent=tuple(sent))
+        told["sent"] = tuple([n for n in names if (value & rare) >> n % 8 & 1])
 
 
 def decode(data: bytes, release: str = NEWEST, limits: str | None = None) -> SchedulerTrace:

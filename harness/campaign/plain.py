@@ -14,9 +14,10 @@ from harness.report.calls import slots_arguments
 from harness.report.folder import TEMPLATES
 from harness.targets.specs import spec_arguments
 from harness.trace_run import new_replay
+from oracle.call import Call, Query
 from oracle.content import Content, item_length
 from oracle.setting import Setting
-from oracle.trace import Call, Query, Trace
+from oracle.trace import Trace
 
 #: of a call that is waiting (or preempted), and preempted
 _STATUS = {(True, True): "PREEMPTED", (True, False): "WAITING", (False, False): "RUNNING"}

@@ -21,22 +21,10 @@ from harness.targets.specs import spec_arguments
 from harness.workload_drive import Drive
 from oracle.content import LONGEST_ITEM, Content, item_length
 from oracle.groups import Mamba
+from oracle.scheduled import CLEAR, ENDED, MATCH, START, Planned
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import (
-    CLEAR,
-    ENDED,
-    MATCH,
-    NOTHING_MOVED,
-    START,
-    STOP,
-    Delivered,
-    Planned,
-    SchedulerTrace,
-    Submit,
-    Transfers,
-    Update,
-)
+from oracle.workload import NOTHING_MOVED, STOP, Delivered, SchedulerTrace, Submit, Transfers, Update
 
 #: what the connector is told and asked
 _TOLD = (MATCH, START, ENDED, CLEAR)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oracle.trace import Row, Rows
+from oracle.call import Row, Rows
 
 
 def splice(old: Row, new: Row) -> tuple[int, int, Row]:

@@ -23,9 +23,10 @@ from harness.report.walk import Moment, moments_of
 from harness.trace_run import new_replay, run_trace
 from oracle.allocator import Allocator
 from oracle.breakdown import Breakdown, Formula
+from oracle.call import Row, Rows
 from oracle.groups import Group
 from oracle.setting import Setting
-from oracle.trace import Audit, Difference, NamedAudit, Operation, Row, Rows, Trace
+from oracle.trace import Audit, Difference, NamedAudit, Operation, Trace
 
 #: what an operation leaves of a party: rows, free queue, blocks that bear a name
 State = tuple[dict[int, Rows], Row, frozenset[int]]

@@ -10,9 +10,11 @@ from harness.page.film import describe_groups, with_findings
 from harness.report import workload_reasons
 from harness.workload_outcome import Entry, WorkloadOutcome
 from harness.workload_table import describe
+from oracle.call import GRANTED, Rows
 from oracle.client import Client
-from oracle.trace import GRANTED, Difference, Rows
-from oracle.workload import ASK, FREE, Abort, Reset, SchedulerTrace, Step, Submit, Update
+from oracle.scheduled import ASK, FREE
+from oracle.trace import Difference
+from oracle.workload import Abort, Reset, SchedulerTrace, Step, Submit, Update
 
 
 def make_film(

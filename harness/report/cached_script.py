@@ -17,10 +17,11 @@ from harness.report.script import spec_text
 from harness.targets.event_keys import LOOKAHEAD, Odd, odd_of
 from harness.targets.specs import spec_arguments
 from harness.trace_run import new_replay
+from oracle.call import Call, Drained, Event, Hit, Observation, Query
 from oracle.content import Content, item_length
 from oracle.lookup import UNCUT
 from oracle.setting import Setting
-from oracle.trace import Call, Difference, Drained, Event, Hit, Observation, Query, Trace
+from oracle.trace import Difference, Trace
 
 
 def asked_of(trace: Trace, last: int, to_the_end: bool = False) -> list[Asked]:

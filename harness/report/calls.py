@@ -10,7 +10,8 @@ from attrs import define, field
 from harness.report.judge import VALUE, Judge
 from harness.report.walk import Moment
 from harness.targets.specs import DTYPE_ARGUMENTS
-from oracle.trace import Call, GiveBack, NewStep, Release, Trim
+from oracle.call import Call
+from oracle.trace import GiveBack, NewStep, Release, Trim
 
 WIDTH = 110
 

@@ -13,7 +13,8 @@ from attrs import frozen
 
 from harness.outcome import Outcome
 from harness.report.walk import Moment, oracle_after
-from oracle.trace import GRANTED, NO_ANSWER, Difference, GiveBack, Observation, Release
+from oracle.call import GRANTED, Observation
+from oracle.trace import NO_ANSWER, Difference, GiveBack, Release
 
 #: what a script does: compare a value, watch the construction, watch its own process, run twice
 VALUE, BUILD, PROCESS, TWICE = "value", "build", "process", "twice"

@@ -19,7 +19,8 @@ from harness.report.terms import terms_text
 from harness.report.title import title
 from harness.report.walk import Moment, moments_of
 from oracle.allocator import Allocator
-from oracle.trace import NO_ANSWER, Call, Difference, Rows
+from oracle.call import Call, Rows
+from oracle.trace import NO_ANSWER, Difference
 
 SAME, VOID = "same", "void"
 

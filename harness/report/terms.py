@@ -7,8 +7,9 @@ import textwrap
 from harness.compare import show_row
 from harness.outcome import Outcome
 from harness.report.walk import Moment, oracle_after
+from oracle.call import REFUSED
 from oracle.groups import RSWA, ChunkedLocal, Group, Mamba, SlidingWindow
-from oracle.trace import REFUSED, Difference
+from oracle.trace import Difference
 
 #: terms of the formulas that do not explain themselves
 GLOSSARY = {

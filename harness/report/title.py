@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.report.reasons import cause_of
-from oracle.trace import GRANTED, NO_ANSWER, REFUSED, Difference
+from oracle.call import GRANTED, REFUSED
+from oracle.trace import NO_ANSWER, Difference
 
 _SITUATIONS = {
     "hit": "after a prefix-cache hit",

@@ -11,23 +11,9 @@ from attrs import frozen
 from harness.outcome import Entry, Outcome
 from harness.report import words
 from oracle.allocator import Allocator
+from oracle.call import GRANTED, REFUSED, Call, Observation, Rows
 from oracle.ledger import Ledger
-from oracle.trace import (
-    GRANTED,
-    REFUSED,
-    Call,
-    Extend,
-    GiveBack,
-    Loaded,
-    NewStep,
-    Observation,
-    Operation,
-    Release,
-    Resume,
-    Rows,
-    Settle,
-    Trim,
-)
+from oracle.trace import Extend, GiveBack, Loaded, NewStep, Operation, Release, Resume, Settle, Trim
 
 
 @frozen

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from harness.compare import show_row
-from oracle.content import Content
-from oracle.ledger import Settled
-from oracle.trace import (
+from oracle.call import (
     DONE,
     GRANTED,
     REFUSED,
     Call,
+    Hit,
+    Observation,
+    Query,
+    Rows,
+)
+from oracle.content import Content
+from oracle.ledger import Settled
+from oracle.trace import (
     Evict,
     Extend,
     GiveBack,
-    Hit,
     Loaded,
     Lookup,
     NewStep,
-    Observation,
     Operation,
     Pin,
-    Query,
     Release,
     Reset,
     Resume,
-    Rows,
     Settle,
     Trim,
     Unpin,

@@ -18,20 +18,11 @@ from oracle.budget import Case
 from oracle.content import LONGEST_ITEM, item_length
 from oracle.groups import Mamba
 from oracle.releases import NEWEST
+from oracle.scheduled import PLANNED_RULES
 from oracle.scheduler_laws import ASLEEP, SLEEPS
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.trace import Difference
-from oracle.workload import (
-    PLANNED_RULES,
-    UNPAUSED,
-    Pause,
-    Reset,
-    SchedulerOperation,
-    SchedulerTrace,
-    Step,
-    Submit,
-    Update,
-)
+from oracle.workload import UNPAUSED, Pause, Reset, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
 #: a law that is broken when a step is sent: what is handed over with its output is not known then
 DRAFTS = "drafts"

@@ -15,9 +15,9 @@ from typing import Any
 from attrs import frozen
 
 from harness.targets import compat, drafter_kernels
+from oracle.call import Rows
 from oracle.groups import SlidingWindow
 from oracle.slots import drafted
-from oracle.trace import Rows
 from oracle.warmup import Part, Recorded, WarmupSetting, row_width
 
 

@@ -15,10 +15,11 @@ from harness.targets import compat
 from harness.targets.event_keys import LABELS, LOOKAHEAD, Odd, odd_keys, odd_labels
 from harness.targets.manager import BLOCK_ID, Manager, StubRequest
 from harness.targets.visits import lacking, visits_of
+from oracle.call import DONE, Call, Drained, Event, Hit, Name, Observation, Query, Row
 from oracle.content import Content, item_length
 from oracle.event_labels import ANY, group_labels, request_labels
 from oracle.setting import Setting
-from oracle.trace import DONE, Call, Drained, Event, Hit, Name, NamedAudit, Observation, Query, Row
+from oracle.trace import NamedAudit
 
 
 class CachedRequest(StubRequest):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from oracle.call import DONE, Observation, Rows
 from oracle.remote import FarSide
-from oracle.trace import DONE, Observation, Rows
-from oracle.workload import CLEAR, ENDED, MATCH, START, Event
+from oracle.scheduled import CLEAR, ENDED, MATCH, START, Event
 
 NAME = "FarConnector"
 

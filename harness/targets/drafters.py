@@ -8,7 +8,7 @@ from attrs import frozen
 
 from harness.targets import drafter_kernels
 from harness.targets.compat import AbsentKindError, installed_release
-from oracle.trace import Rows
+from oracle.call import Rows
 from oracle.warmup import AUTOREGRESSIVE, Part, WarmupSetting, row_width
 
 

@@ -15,8 +15,8 @@ from attrs import field, frozen
 
 from harness.targets import compat, config
 from harness.targets.warmup import Recorder
+from oracle.call import Rows
 from oracle.groups import FullAttention
-from oracle.trace import Rows
 from oracle.warmup import Left, Ran, WarmupOperation, WarmupSetting
 
 #: what the engine is started with, whatever is drafted

@@ -6,8 +6,9 @@ from operator import attrgetter
 from typing import Any
 
 from harness.targets import compat
+from oracle.call import DONE, GRANTED, REFUSED, Call, Observation, Row, Rows
 from oracle.setting import Setting
-from oracle.trace import DONE, GRANTED, REFUSED, Audit, Call, Observation, Row, Rows
+from oracle.trace import Audit
 
 BLOCK_ID = attrgetter("block_id")
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from harness.targets import compat
 from harness.targets.engine import Compiling, Grammars, encoders, engine_config, features, modules, pooled, sampling
+from oracle.call import DONE, GRANTED, REFUSED, Call, Observation, Rows
 from oracle.content import Content
 from oracle.remote import FarSide
-from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import DONE, GRANTED, REFUSED, Call, Observation, Rows
-from oracle.workload import (
+from oracle.scheduled import (
     ASK,
     COMPILING,
     FREE,
@@ -23,18 +22,21 @@ from oracle.workload import (
     LOADING,
     LOOK,
     NAME,
-    NOTHING_MOVED,
     PAUSED_SESSION,
     POP,
     PREEMPTED,
     RUNNING,
     TRIM,
     WAITING,
-    Delivered,
     Event,
     Planned,
     Situation,
     State,
+)
+from oracle.scheduler_setting import SchedulerSetting
+from oracle.workload import (
+    NOTHING_MOVED,
+    Delivered,
     Submit,
     Transfers,
     Update,

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from attrs import evolve
 
 from harness.targets import compat
-from oracle.trace import Rows
+from oracle.call import Rows
 from oracle.warmup import Kernels, Left, Mixed, Part, Ran, Recorded, WarmupOperation, WarmupSetting
 
 VOCABULARY = 64

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from harness.outcome import Options
 from harness.trace_run import new_replay
+from oracle.call import Query
 from oracle.groups import FullAttention, Group, Mamba, SlidingWindow
 from oracle.ledger import RUNNING
 from oracle.setting import Setting
-from oracle.trace import Evict, Extend, Query, Release, Settle
+from oracle.trace import Evict, Extend, Release, Settle
 
 Groups = tuple[Group, ...]
 FULL = st.builds(FullAttention, block_size=st.sampled_from((2, 4, 8)))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from harness.targets.loader import manager_of
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Hit
 from oracle.groups import FullAttention, SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import Hit
 from tests.differential.caching_laws import LAWS, Cache, Make, edited_oracle
 from tests.quality.in_the_cache import CACHE_DEFECTS
 

@@ -7,10 +7,10 @@ from functools import partial
 from attrs import evolve
 
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Hit
 from oracle.content import Content
 from oracle.lookup import Finder, SpecClass
 from oracle.publication import Publisher
-from oracle.trace import Hit
 from tests.quality import in_the_lookups
 from tests.quality.cache_edits import EDITS, classes, edited, target_of
 

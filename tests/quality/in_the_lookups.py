@@ -5,8 +5,8 @@ from __future__ import annotations
 from attrs import evolve
 
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import Hit
 from oracle.lookup import Finder
-from oracle.trace import Hit
 from tests.quality.cache_edits import classes, edited
 
 

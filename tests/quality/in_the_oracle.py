@@ -11,11 +11,12 @@ from attrs import evolve
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
-from oracle.groups import Mamba, ceil_div
+from oracle.call import Call, Observation
+from oracle.groups import Mamba
 from oracle.pool import Pool
 from oracle.reservation import Positional, RingRows, RSWARows, Work
+from oracle.rounding import ceil_div
 from oracle.setting import Setting
-from oracle.trace import Call, Observation
 from tests.quality.planting import edited
 
 

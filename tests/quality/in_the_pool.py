@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oracle.call import Observation
 from oracle.setting import Setting
-from oracle.trace import Observation
 from tests.quality.planting import ask, has_row, planted, replace
 
 # ------------------------------------------------------------------------------------------------ giving back

@@ -10,9 +10,9 @@ from typing import Any
 
 from harness.targets.manager import Manager
 from oracle.allocator import Allocator
+from oracle.call import GRANTED, Call, Observation, Rows
 from oracle.groups import CrossAttention, Group
 from oracle.setting import Setting
-from oracle.trace import GRANTED, Call, Observation, Rows
 
 #: "prompt long": more tokens than any example without a T of its own computes
 LONG = 60

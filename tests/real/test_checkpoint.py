@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from oracle.call import REFUSED
 from oracle.groups import FullAttention, Mamba
-from oracle.trace import REFUSED
 from tests.real.script import Both
 
 

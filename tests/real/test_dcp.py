@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from oracle.call import REFUSED
 from oracle.errors import SettingError
 from oracle.groups import MLA, CrossAttention, FullAttention, Group, HiddenState, Mamba, SlidingWindow
-from oracle.trace import REFUSED
 from tests.real.script import Both
 
 

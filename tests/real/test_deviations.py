@@ -11,9 +11,9 @@ import pytest
 
 from harness.targets.manager import Manager
 from oracle.allocator import Allocator
+from oracle.call import REFUSED
 from oracle.groups import ChunkedLocal, CircularBuffer, CrossAttention, Group, Mamba, Sink, SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import REFUSED
 from tests.real.script import Both, call
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oracle.call import REFUSED
 from oracle.groups import ChunkedLocal, CircularBuffer, CrossAttention, FullAttention, Mamba, SlidingWindow
-from oracle.trace import REFUSED
 from tests.real.script import Both, call
 
 

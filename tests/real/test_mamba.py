@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oracle.call import REFUSED
 from oracle.groups import Mamba
-from oracle.trace import REFUSED
 from tests.real.script import Both
 
 

@@ -11,8 +11,10 @@ from harness.workload_outcome import WorkloadOptions, WorkloadOutcome
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention
+from oracle.scheduled import STOPPED
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import STOPPED, SchedulerOperation, SchedulerTrace, Step, Submit, check_workload
+from oracle.workload import SchedulerOperation, SchedulerTrace, Step, Submit
+from oracle.workload_checks import check_workload
 
 pytestmark = pytest.mark.usefixtures("release")
 

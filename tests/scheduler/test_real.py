@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from harness.targets.engine import engine_config
 from harness.targets.loader import load_scheduler
 from harness.targets.scheduler import Scheduler
 from harness.verdict import DIFFERENCES, INCONCLUSIVE
-from harness.workload_job import WorkloadJob, run
+from harness.workload_job import WorkloadJob, _shard, _shards, run
 from harness.workload_outcome import WorkloadOptions
 from harness.workload_run import Canary, run_shard
 from harness.workload_table import text
 from harness.workloads import run_in_passes, run_workload
 from oracle.groups import RSWA, FullAttention, Mamba, SlidingWindow
+from oracle.scheduled import Planned
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Abort, Pause, Planned, Reset, SchedulerTrace, Step, Submit
+from oracle.workload import Abort, Pause, Reset, SchedulerTrace, Step, Submit
 from strategies.workloads import decode, draw
 
 pytestmark = pytest.mark.usefixtures("release")
@@ -196,6 +198,35 @@ def test_short_run_is_inconclusive(tmp_path: Path) -> None:
     assert INCONCLUSIVE == report.verdict
     assert report.reasons[0].startswith("not reached often enough: ")
     assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == report.data()
+
+
+def test_scheduler_that_is_never_built_ends_the_run(tmp_path: Path) -> None:
+    """It makes no steps; a workload counts as one."""
+
+    class Unbuilt(Scheduler):
+        def __init__(self, setting: SchedulerSetting) -> None:
+            raise RuntimeError("no")
+
+    report = run(job(tmp_path, make=Unbuilt, steps=12))
+
+    assert (DIFFERENCES, 0, 20) == (report.verdict, report.total.steps, report.total.traces)
+    assert ["error:RuntimeError"] == [shrunk.difference.sign for shrunk, _, _ in report.differences]
+
+
+def test_shards_of_a_process_that_dies_are_run_again_one_by_one(tmp_path: Path) -> None:
+    """The same answers as in processes of their own, and the workload that killed it."""
+
+    class Dies(Scheduler):
+        def __init__(self, setting: SchedulerSetting) -> None:
+            if setting.num_blocks % 7 == 3:
+                os._exit(9)
+            super().__init__(setting)
+
+    together = _shards(job(tmp_path, make=Dies), range(2))
+    apart = [_shard(job(tmp_path, make=Dies), number) for number in range(2)]
+
+    assert together == apart
+    assert {"exit 9"} == {one.difference.sign for shard in together for one in shard.found.values()}
 
 
 def test_undeclared_difference_is_shrunk_and_reported(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from harness.targets.compat import installed_release
 from harness.targets.scheduler import Scheduler
 from harness.workload_outcome import Differences, WorkloadOptions
 from harness.workloads import run_workload
-from oracle.workload import PLANNED_RULES, SchedulerTrace
+from oracle.scheduled import PLANNED_RULES
+from oracle.workload import SchedulerTrace
 from strategies.workloads import decode, draw
 from tests.real.test_repro import DRIVER
 

@@ -14,8 +14,10 @@ from harness.workload_outcome import WorkloadOptions
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention
+from oracle.scheduled import ENDED, START, Event
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import ENDED, NOTHING_MOVED, START, Abort, Event, SchedulerTrace, Step, Submit, check_workload
+from oracle.workload import NOTHING_MOVED, Abort, SchedulerTrace, Step, Submit
+from oracle.workload_checks import check_workload
 
 pytestmark = pytest.mark.usefixtures("release")
 

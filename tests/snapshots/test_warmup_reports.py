@@ -12,10 +12,10 @@ from harness.report.warmup import write_warmup_report
 from harness.targets.drafters import Drafted
 from harness.warmup_shrink import WarmupShrunk
 from harness.warmups import WarmupOptions, run_warmups
+from oracle.call import Rows
 from oracle.drafting import passes, shown
 from oracle.groups import FullAttention, Mamba
 from oracle.slots import query_slot
-from oracle.trace import Rows
 from oracle.warmup import Draft, Kernels, Mixed, Part, Ran, WarmupOperation, WarmupSetting, WarmupTrace
 from oracle.warmup_party import OracleWarmup
 from tests.unit.report_samples import VERSIONS, locate

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from oracle.call import GRANTED, REFUSED, Call, Observation, Rows
 from oracle.setting import Setting
-from oracle.trace import GRANTED, REFUSED, Call, Observation, Rows, Target
+from oracle.trace import Target
 
 SPECS = (
     "FullAttentionSpec",

@@ -10,11 +10,12 @@ from attrs import evolve
 
 from oracle.align import AlignRows
 from oracle.allocator import Allocator
+from oracle.call import REFUSED, Call, Observation
 from oracle.groups import Mamba
 from oracle.pool import Pool
 from oracle.reservation import Positional, RSWARows, Work
 from oracle.setting import Setting
-from oracle.trace import REFUSED, Audit, Call, Observation
+from oracle.trace import Audit
 
 
 class Sound(Allocator):

@@ -12,6 +12,7 @@ from harness.shrink import Shrunk
 from harness.targets.source import Location
 from harness.trace_run import run_trace
 from oracle.allocator import Allocator
+from oracle.call import Call, Observation
 from oracle.groups import (
     ChunkedLocal,
     CircularBuffer,
@@ -23,21 +24,7 @@ from oracle.groups import (
     SlidingWindow,
 )
 from oracle.setting import Setting
-from oracle.trace import (
-    Call,
-    Difference,
-    Extend,
-    GiveBack,
-    Loaded,
-    NewStep,
-    Observation,
-    Operation,
-    Release,
-    Settle,
-    Target,
-    Trace,
-    Trim,
-)
+from oracle.trace import Difference, Extend, GiveBack, Loaded, NewStep, Operation, Release, Settle, Target, Trace, Trim
 
 VERSIONS = Versions(slotcheck="0.1.0", vllm="0.33.0", torch="2.14.0", python="3.11.7")
 

@@ -9,7 +9,8 @@ from harness.outcome import Options
 from harness.worker import read_journal
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
-from oracle.trace import ASPECTS, Call
+from oracle.call import Call
+from oracle.trace import ASPECTS
 from tests.unit.examples import setting
 from tests.unit.mutants import Sound
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oracle.client import Client
-from oracle.workload import ERROR, LENGTH, Update
+from oracle.scheduled import ERROR, LENGTH
+from oracle.workload import Update
 
 
 def test_last_token_of_an_answer_is_discarded() -> None:

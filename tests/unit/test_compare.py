@@ -7,8 +7,9 @@ from attrs import evolve
 
 from harness import compare
 from oracle.allocator import Allocator
+from oracle.call import GRANTED, REFUSED, Call, Observation
 from oracle.groups import FullAttention, SlidingWindow
-from oracle.trace import ASPECTS, GRANTED, REFUSED, Audit, Call, Observation
+from oracle.trace import ASPECTS, Audit
 from tests.unit.examples import setting
 
 ALL = frozenset(ASPECTS)

@@ -6,11 +6,12 @@ import pytest
 
 from harness.outcome import Options
 from harness.trace_run import run_trace
+from oracle.call import GRANTED, REFUSED, Call, Observation
 from oracle.groups import ChunkedLocal, CircularBuffer, CrossAttention, FullAttention, Mamba, SlidingWindow
 from oracle.laws import Laws, blocks_for_one
 from oracle.pool import Pool
 from oracle.reservation import Positional, Work
-from oracle.trace import GRANTED, REFUSED, Audit, Call, GiveBack, NewStep, Observation, Release, Resume, Settle
+from oracle.trace import Audit, GiveBack, NewStep, Release, Resume, Settle
 from tests.unit.examples import ask, setting, trace
 from tests.unit.mutants import KeepsRow, Leaks, NoGate, Sound, with_rules
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from oracle.call import Call
 from oracle.groups import CrossAttention, FullAttention, Mamba
 from oracle.ledger import Ledger
-from oracle.trace import Call, Loaded, NewStep, Release, Settle
+from oracle.trace import Loaded, NewStep, Release, Settle
 from tests.unit.examples import ask, feed, setting
 
 EAGLE = {"method": "eagle", "num_speculative_tokens": 3}

@@ -11,9 +11,9 @@ from harness.replay import Replay
 from harness.trace_run import run_operations
 from harness.worker import decode
 from oracle.allocator import Allocator
+from oracle.call import DONE, Call
 from oracle.groups import FullAttention, Mamba, Sink
 from oracle.pool import Pool
-from oracle.trace import DONE, Call
 from strategies.traces import packed
 from tests.unit.examples import setting
 

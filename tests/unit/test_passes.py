@@ -10,7 +10,8 @@ from harness import passes
 from harness.outcome import Options
 from harness.reach import Reach
 from oracle.cached_allocator import CachingAllocator
-from oracle.trace import ASPECTS, Audit, Drained, Observation
+from oracle.call import Drained, Observation
+from oracle.trace import ASPECTS, Audit
 from strategies.traces import packed
 from tests.unit.mutants import EAGER_WINDOWS, CannotBeBuilt, NoGate, NoLookahead, Sound
 

@@ -9,8 +9,9 @@ from harness.replay import Replay
 from harness.targets.compat import TargetError
 from harness.trace_run import run_operations, run_trace
 from oracle.allocator import Allocator
+from oracle.call import DONE, Observation
 from oracle.groups import Sink, SlidingWindow
-from oracle.trace import DONE, NewStep, Observation, Release, Settle, Trim
+from oracle.trace import NewStep, Release, Settle, Trim
 from tests.unit.examples import ask, setting, trace
 from tests.unit.mutants import CannotBeBuilt, NoGate, NoLookahead, Sound
 

@@ -16,10 +16,11 @@ from harness.report.folder import outcome_of, versions_here, write_report
 from harness.shrink import Shrunk
 from harness.trace_run import run_trace
 from oracle.allocator import Allocator
+from oracle.call import Call, Observation
 from oracle.errors import SlotcheckError
 from oracle.groups import SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import Call, Extend, Observation, Trace
+from oracle.trace import Extend, Trace
 from tests.unit.report_samples import KILLED, SAMPLES, VERSIONS, NoGate, locate
 
 FILES = ["report.md", "repro.py", "trace.json"]

@@ -17,8 +17,8 @@ from harness.workload_asks import _RULES, ASK_RULES
 from oracle.breakdown import FORMULAS
 from oracle.groups import KINDS
 from oracle.lookup import SUSPECTS
+from oracle.scheduled import PLANNED_RULES
 from oracle.trace import Difference
-from oracle.workload import PLANNED_RULES
 from tests.unit.report_samples import KILLED, SAMPLES
 
 #: what compare, the laws, the memory and the engine name

@@ -12,8 +12,9 @@ from attrs import evolve
 
 from harness.report.folder import outcome_of, render_repro
 from oracle.allocator import Allocator
+from oracle.call import REFUSED, Observation
 from oracle.groups import FullAttention
-from oracle.trace import REFUSED, Extend, Observation, Release, Settle
+from oracle.trace import Extend, Release, Settle
 from tests.unit import fake_vllm
 from tests.unit.report_samples import KILLED, SAMPLES, VERSIONS, Sample, sample
 

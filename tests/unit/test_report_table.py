@@ -8,20 +8,10 @@ from harness.outcome import Options
 from harness.report import table, words
 from harness.report.table import lines_of
 from harness.trace_run import run_trace
+from oracle.call import Call
 from oracle.groups import FullAttention, Mamba, SlidingWindow
 from oracle.setting import Setting
-from oracle.trace import (
-    Call,
-    Extend,
-    GiveBack,
-    Loaded,
-    NewStep,
-    Release,
-    Resume,
-    Settle,
-    Trace,
-    Trim,
-)
+from oracle.trace import Extend, GiveBack, Loaded, NewStep, Release, Resume, Settle, Trace, Trim
 from tests.unit.report_samples import SAMPLES
 
 

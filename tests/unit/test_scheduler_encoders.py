@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from oracle.call import GRANTED, Call, Observation
 from oracle.groups import FullAttention
+from oracle.scheduled import ASK, FREE, Event, Planned, Situation
 from oracle.scheduler_encoder_laws import TAKEN_BACK, EncoderLaws
 from oracle.scheduler_encoders import EncoderOutputs
 from oracle.scheduler_request import Request
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED, Call, Observation
-from oracle.workload import ASK, FREE, Event, Planned, Situation, Submit
+from oracle.workload import Submit
 
 #: identifiers of items of 3 and 5 tokens
 THREE, FIVE = 2, 4

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from oracle.call import GRANTED, REFUSED, Call, Observation, Rows
 from oracle.groups import FullAttention
+from oracle.scheduled import ASK, FREE, Event, Planned
 from oracle.scheduler_laws import NEXT_STAYS, SchedulerLaws
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import GRANTED, REFUSED, Call, Observation, Rows
 from oracle.violation import Violation
-from oracle.workload import ASK, FREE, Event, Planned, Submit
+from oracle.workload import Submit
 
 ASKER, NEXT, LAST = 0, 1, 2
 

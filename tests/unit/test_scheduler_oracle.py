@@ -10,9 +10,10 @@ from oracle.allocator import Allocator
 from oracle.chunks import Chunks
 from oracle.errors import SettingError
 from oracle.groups import FullAttention
+from oracle.scheduled import Planned
 from oracle.scheduler import Scheduler
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Delivered, Planned, Submit
+from oracle.workload import Delivered, Submit
 
 STOP = 1
 

@@ -10,8 +10,9 @@ from harness.outcome import Options
 from harness.trace_run import run_trace
 from oracle.allocator import Allocator
 from oracle.cached_allocator import CachingAllocator
+from oracle.call import REFUSED, Call, Observation
 from oracle.groups import CrossAttention, FullAttention, Mamba, SlidingWindow
-from oracle.trace import REFUSED, Call, Extend, Observation, Settle, Trace
+from oracle.trace import Extend, Settle, Trace
 from tests.unit.examples import setting
 
 #: window 8 in blocks of 4, 4 tokens in flight: cap 4

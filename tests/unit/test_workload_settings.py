@@ -10,7 +10,8 @@ from attrs import evolve
 from oracle.errors import SettingError
 from oracle.groups import CrossAttention, FullAttention, Mamba
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Submit, check_workload
+from oracle.workload import Submit
+from oracle.workload_checks import check_workload
 
 PLAIN = SchedulerSetting(
     groups=(FullAttention(block_size=4),), num_blocks=40, max_model_len=40, max_num_batched_tokens=40, max_num_seqs=4

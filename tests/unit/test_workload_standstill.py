@@ -13,11 +13,11 @@ from harness.workload_outcome import WorkloadOptions, WorkloadOutcome
 from harness.workload_standstill import TRAPS
 from harness.workloads import run_workload
 from oracle.allocator import Allocator
+from oracle.call import REFUSED, Call, Observation
 from oracle.groups import ChunkedLocal, FullAttention, Mamba
 from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.trace import REFUSED, Call, Observation
 from oracle.workload import SchedulerTrace, Step, Submit, Update
 
 REPORTS = Path(__file__).parents[2] / "reports"

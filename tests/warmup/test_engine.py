@@ -12,7 +12,7 @@ import pytest
 
 from harness.targets.manager import Manager
 from harness.warmups import WarmupOptions, run_warmups
-from oracle.trace import Rows
+from oracle.call import Rows
 from oracle.warmup import Kernels, WarmupTrace
 
 pytestmark = pytest.mark.cuda
