@@ -14,7 +14,7 @@ from attrs import define, field
 from harness.workload_loads import Load, UnderWay
 from harness.workload_outcome import MakeScheduler
 from oracle.client import Client
-from oracle.content import Content, Prefixes
+from oracle.content import Content, Item, Prefixes
 from oracle.errors import SlotcheckError
 from oracle.scheduled import (
     LOOK,
@@ -95,8 +95,8 @@ class Drive:
         self.contents: dict[int, Content] = {}
         #: ... a session, with each of its pieces: by its prompt, of all pieces together (tokens)
         self.turns: dict[tuple[int, int], Content] = {}
-        #: tokens of the pieces that are not taken yet
-        self.pieces: dict[int, list[list[int]]] = {}
+        #: tokens and items of the pieces that are not taken yet
+        self.pieces: dict[int, list[tuple[list[int], tuple[Item, ...]]]] = {}
         self.clients: dict[int, Client] = {}
         #: those that have not ended
         self.live: dict[int, Client] = {}
@@ -176,7 +176,7 @@ class Drive:
             self.prefixes.grow(content, operation.prompt)
             if operation.session:
                 self.turns[operation.request, operation.prompt] = content
-        client = Client(operation.prompt, operation.max_tokens, session=operation.session)
+        client = Client(operation.prompt, operation.max_tokens, session=operation.session, items=operation.items)
         self.arrivals += 1
         self.clients[operation.request] = self.live[operation.request] = client
         if operation.grammar:
@@ -188,8 +188,8 @@ class Drive:
         self.arrivals += 1
         if self.prefixes is not None and operation.prompt:
             kept = client.leaves(self.setting.max_model_len)
-            tokens = self.prefixes.piece(self.contents[name], kept, operation.prompt)
-            self.pieces.setdefault(name, []).append(tokens)
+            tokens = self.prefixes.piece(self.contents[name], kept, operation.prompt, operation.items)
+            self.pieces.setdefault(name, []).append((tokens, operation.items))
         self._call(UPDATE, self.target.update, operation, self.arrivals, tokens)
         if client.update(operation):
             del self.live[name]
@@ -204,7 +204,8 @@ class Drive:
         keep, ahead = client.kept, self.setting.num_hash_lookahead_tokens
         border = keep + 1 - ahead  # of the name whose last token is the one that is discarded
         named = 0 < border <= keep and border % self.setting.hash_size == 0
-        content = self.prefixes.continued(self.contents[name], keep, self.pieces[name].pop(0), named)
+        tokens, items = self.pieces[name].pop(0)
+        content = self.prefixes.continued(self.contents[name], keep, tokens, named, items)
         self.contents[name] = self.turns[name, client.prompt] = self.notes[-1].contents[name] = content
         self.target.goes_on(name, content)
 

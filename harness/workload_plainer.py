@@ -128,7 +128,8 @@ def decoder_alone(trace: SchedulerTrace, fewer: int) -> SchedulerTrace:
 def text_alone(trace: SchedulerTrace) -> SchedulerTrace:
     """The same workload without multimodal items."""
     operations = tuple(
-        evolve(operation, items=()) if isinstance(operation, Submit) else operation for operation in trace.operations
+        evolve(operation, items=()) if isinstance(operation, Submit | Update) else operation
+        for operation in trace.operations
     )
     setting = evolve(
         trace.setting, encoder_cache_size=0, max_num_encoder_input_tokens=None, disable_chunked_mm_input=False
@@ -136,20 +137,22 @@ def text_alone(trace: SchedulerTrace) -> SchedulerTrace:
     return evolve(trace, setting=setting, operations=operations)
 
 
-def fewer_items(submit: Submit) -> Iterator[Submit]:
-    """The same request without one of its items, with one at an earlier place, or with a smaller one."""
-    for index, (item, offset) in enumerate(submit.items):
-        before, behind = submit.items[:index], submit.items[index + 1 :]
-        yield evolve(submit, items=before + behind)
-        yield evolve(submit, items=(*before, (item, offset - 1), *behind)) if offset else submit
+def fewer_items(said: Submit | Update) -> Iterator[Submit | Update]:
+    """The same request, or piece, without one of its items, with one at an earlier place, or with a smaller one."""
+    for index, (item, offset) in enumerate(said.items):
+        before, behind = said.items[:index], said.items[index + 1 :]
+        yield evolve(said, items=before + behind)
+        yield evolve(said, items=(*before, (item, offset - 1), *behind)) if offset else said
         for smaller in range(item):
-            yield evolve(submit, items=(*before, (smaller, offset), *behind))
+            yield evolve(said, items=(*before, (smaller, offset), *behind))
 
 
-def shortened(submit: Submit, prompt: int) -> Submit:
-    """The same request with a prompt of so many tokens, and what of it still fits."""
-    items = tuple((item, offset) for item, offset in submit.items if offset + item_length(item) <= prompt)
-    return evolve(submit, prompt=prompt, remote=min(submit.remote, prompt), items=items)
+def shortened(said: Submit | Update, prompt: int) -> Submit | Update:
+    """The same request, or piece, with a prompt of so many tokens, and what of it still fits."""
+    items = tuple((item, offset) for item, offset in said.items if offset + item_length(item) <= prompt)
+    if isinstance(said, Update):
+        return evolve(said, prompt=prompt, items=items)
+    return evolve(said, prompt=prompt, remote=min(said.remote, prompt), items=items)
 
 
 def generated(operation: SchedulerOperation, less: int, more: int = 0) -> SchedulerOperation:

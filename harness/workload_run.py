@@ -83,6 +83,7 @@ MINIMA: dict[str, int] = {
     "session's piece hit": 1,
     "session beside a connector": 3,
     "session with items": 5,
+    "item in a later piece": 5,
     "DCP": 50,
     "DCP x caching": 20,
     "async load": 50,
@@ -119,7 +120,7 @@ OF_ITEMS = frozenset(
     (
         "item encoded", "encoder budget full of items", "output dropped", "output found", "part ends before an item",
         "part ends inside an item", "item encoded for the drafter alone", "item x preemption",
-        "item x speculation x overlap", "hit inside an item", "hit behind an item",
+        "item x speculation x overlap", "hit inside an item", "hit behind an item", "item in a later piece",
     )
 )  # fmt: skip
 

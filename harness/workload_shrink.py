@@ -236,6 +236,8 @@ class WorkloadShrinker:
                 for less in plainer(operation):
                     self._replace(index, less)
             elif isinstance(operation, Update):
+                for fewer in fewer_items(operation):
+                    self._replace(index, fewer)
                 for name in ("max_tokens", "prompt"):
                     self._lower_said(index, name)
             elif isinstance(operation, Submit):
@@ -254,7 +256,7 @@ class WorkloadShrinker:
 
         def turned(number: int) -> bool:
             operation = self.best.operations[index]
-            if name == "prompt" and isinstance(operation, Submit):
+            if name == "prompt" and isinstance(operation, Submit | Update):
                 return self._replace(index, shortened(operation, number))
             changes: dict[str, Any] = {name: number}
             return self._replace(index, evolve(operation, **changes))

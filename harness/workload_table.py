@@ -21,7 +21,7 @@ def describe(operation: SchedulerOperation) -> str:
         if operation.remote:
             rest += f", {operation.remote} to load {operation.load}"
         rest += f", encoder {operation.encoder}" if operation.encoder else ""
-        rest += "".join([f", item {item} at {at} to {at + item_length(item) - 1}" for item, at in operation.items])
+        rest += _items(operation)
         rest += ", a session" if operation.session else ""
         rest += ", reads no cache" if operation.skip else ""
         rest += f", grammar after {operation.grammar} looks" if operation.grammar else ""
@@ -31,7 +31,8 @@ def describe(operation: SchedulerOperation) -> str:
     if isinstance(operation, Update):
         if not operation.prompt:
             return f"end of the input of {operation.request}"
-        return f"update {operation.request}: prompt {operation.prompt}, max {operation.max_tokens}"
+        rest = f"prompt {operation.prompt}, max {operation.max_tokens}{_items(operation)}"
+        return f"update {operation.request}: {rest}"
     if isinstance(operation, Step):
         said = [
             f"{name} " + ", ".join(f"{request}:{count}" for request, count in getattr(operation, name))
@@ -47,6 +48,10 @@ def describe(operation: SchedulerOperation) -> str:
     return " ".join([type(operation).__name__.lower(), *values])
 
 
+def _items(operation: Submit | Update) -> str:
+    return "".join([f", item {item} at {at} to {at + item_length(item) - 1}" for item, at in operation.items])
+
+
 def _values(operation: SchedulerOperation) -> list[tuple[str, object]]:
     return [(name, getattr(operation, name)) for name in ("request", "running", "state") if hasattr(operation, name)]
 
@@ -58,7 +63,7 @@ def rows(outcome: WorkloadOutcome) -> list[tuple[str, ...]]:
     for number, entry in enumerate(outcome.entries):
         found += _said(outcome.trace, shown + 1, entry.operation)
         shown = entry.operation
-        found += _step_rows(outcome.trace, number, entry)
+        found += _step_rows(outcome, number, entry)
     return found + _said(outcome.trace, shown + 1, len(outcome.trace.operations))
 
 
@@ -68,8 +73,8 @@ def _said(trace: SchedulerTrace, first: int, end: int) -> list[tuple[str, ...]]:
     return [("", describe(operation), *[""] * 8) for operation in between]
 
 
-def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[str, ...]]:
-    operations = trace.operations
+def _step_rows(outcome: WorkloadOutcome, number: int, entry: Entry) -> list[tuple[str, ...]]:
+    operations = outcome.trace.operations
     what = describe(operations[entry.operation]) if entry.operation < len(operations) else "step (until all are done)"
     drafts = dict(entry.planned.drafts)
     asked = {event.request: event for event in entry.events if event.call is not None}
@@ -84,7 +89,7 @@ def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[s
     begun = [e for e in entry.events if e.what == START and e.tokens]
     then = [f"{event.request} loads {event.tokens}" for event in begun]
     then += [
-        f"{name} encodes item {_item(trace, name, place)}" for name, made in entry.planned.encoded for place in made
+        f"{name} encodes item {_item(outcome, name, place)}" for name, made in entry.planned.encoded for place in made
     ]
     then += [f"output {item} dropped" for item in entry.planned.dropped]
     refused = [e.request for e in entry.events if e.seen is not None and e.seen.outcome != GRANTED]
@@ -107,10 +112,13 @@ def _step_rows(trace: SchedulerTrace, number: int, entry: Entry) -> list[tuple[s
     ]
 
 
-def _item(trace: SchedulerTrace, name: int, place: int) -> int:
-    """The identifier of one of a request's items."""
-    submits = (one for one in trace.operations if isinstance(one, Submit) and one.request == name)
-    return next(submits).items[place][0]
+def _item(outcome: WorkloadOutcome, name: int, place: int) -> int:
+    """The identifier of one of a request's items, those of its pieces after each other."""
+    begun = (one for one in outcome.trace.operations if isinstance(one, Submit) and one.request == name)
+    items = next(begun).items
+    for piece in outcome.updates.values():
+        items += piece.items if piece.request == name else ()
+    return items[place][0]
 
 
 def text(outcome: WorkloadOutcome) -> str:

@@ -155,6 +155,8 @@ class Judge:
         if tokens is not None:
             self.outcome.said[note.index] = tokens
         self.reach["session updated"] += operation.prompt > 0
+        if operation.items:
+            self.reach["item in a later piece"] += 1
         self.laws.returned(note.events)
         if self.laws.updated(operation, arrival):
             self.laws.left(known.id)

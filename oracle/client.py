@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
+from oracle.content import MOST_PLACES, Item, behind
 from oracle.scheduled import ERROR
 from oracle.workload import Update
 
@@ -24,10 +25,15 @@ class Client:
     told: bool = False
     kept: int = 0
     """Tokens of the session that an answer left, which its last is none of."""
+    items: tuple[Item, ...] = ()
+    """Multimodal items of all pieces that were taken, each with its offset in the whole."""
 
     def takes(self, operation: Update, max_model_len: int) -> bool:
         """Whether this is a session that goes on, and the piece fits whatever is answered before it."""
         if not self.session or self.told:
+            return False
+        pieces = (*self.pieces, operation)
+        if operation.items and len(self.items) + sum([len(piece.items) for piece in pieces]) > MOST_PLACES:
             return False
         return not operation.prompt or self.leaves(max_model_len) + operation.prompt < max_model_len
 
@@ -68,5 +74,6 @@ class Client:
 
     def _next(self, piece: Update) -> None:
         """The last token is discarded, the piece stands in its place."""
+        self.items += behind(self.kept, piece.items)
         self.prompt = self.kept + piece.prompt
         self.limit, self.out = piece.max_tokens, 0

@@ -30,11 +30,19 @@ _CHAINED = -(1 << 40)
 Item = tuple[int, int]
 #: tokens of the longest item there is
 LONGEST_ITEM = 5
+#: most items of a request, all pieces of a session together: outputs that come free at once do so in the order of a set
+#: of their places, which is that of the places up to here
+MOST_PLACES = 8
 
 
 def item_length(identifier: int) -> int:
     """Tokens of an item; it follows from the identifier (P4)."""
     return 1 + identifier % LONGEST_ITEM
+
+
+def behind(tokens: int, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items of a piece of input, where it stands behind so many tokens."""
+    return tuple([(identifier, tokens + offset) for identifier, offset in items])
 
 
 def check_items(items: tuple[Item, ...], embeds: int = 0) -> None:
@@ -92,6 +100,13 @@ class Content:
         if self.renewal is None:
             self.renewal = evolve(self, named=self.path, kept=0, along=None)
         return self.renewal
+
+
+def _place(content: Content, items: tuple[Item, ...]) -> None:
+    """More items, behind all that the content says."""
+    if items:
+        content.items = (*content.items, *items)
+        content.placed = {**content.placed, **_placed(items)}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -177,9 +192,10 @@ class Prefixes:
             self._say(content, token)
 
     def _say(self, content: Content, token: int) -> None:
-        """One more token that follows from nothing."""
+        """One more token that follows from nothing, but for an item that is there."""
+        item = content.placed.get(len(content.tokens), 0)
         content.tokens.append(token)
-        content.path.append(self._node(content.path[-1], token, 0))
+        content.path.append(self._node(content.path[-1], token, item))
         if content.named is not content.path:
             self._name(content, token)
 
@@ -207,18 +223,22 @@ class Prefixes:
             other.named = content.named[: keep + 1]
         return other
 
-    def piece(self, content: Content, keep: int, length: int) -> list[int]:
-        """The tokens of a session's next piece by the rule, where `keep` tokens will stand before it."""
+    def piece(self, content: Content, keep: int, length: int, items: tuple[Item, ...] = ()) -> list[int]:
+        """The tokens of a session's next piece and its items by the rule, where `keep` tokens stand before it."""
         ahead = evolve(content, tokens=content.tokens[:], path=content.path[:], named=[], along=None, renewal=None)
         ahead.named = ahead.path
         self._go_on(ahead, keep)
         ahead = self.discarded(ahead, keep, boundary=False)
+        _place(ahead, behind(keep, items))
         self._go_on(ahead, keep + length)
         return ahead.tokens[keep:]
 
-    def continued(self, content: Content, keep: int, piece: list[int], boundary: bool) -> Content:
-        """The content of a session that goes on with a piece of input behind its first `keep` tokens."""
+    def continued(
+        self, content: Content, keep: int, piece: list[int], boundary: bool, items: tuple[Item, ...] = ()
+    ) -> Content:
+        """The content of a session that goes on with a piece of input and its items behind its first `keep` tokens."""
         other = self.discarded(content, keep, boundary)
+        _place(other, behind(keep, items))
         for token in piece:
             self._say(other, token)
         return other

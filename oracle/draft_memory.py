@@ -89,6 +89,10 @@ class DraftLayers:
             self.cells.pop(target, None)
         else:
             self.cells[target] = self.pages[group][target], cells[:]
+        if self.stale:
+            self.stale = {one for one in self.stale if one[0] != target}.union(
+                [(target, position) for block, position in self.stale if block == source]
+            )
 
     def _values(self, contents: Contents, first: int, last: int) -> list[int]:
         """What the drafter makes of positions first .. last-1: a node each, `UNKNOWN` where tokens are lacking."""

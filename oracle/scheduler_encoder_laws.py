@@ -12,8 +12,8 @@ from collections.abc import Callable
 from oracle.call import GRANTED
 from oracle.content import Item, item_length
 from oracle.scheduled import ASK, FREE, Event, Planned, Situation
+from oracle.scheduler_block_laws import Known
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Submit
 
 #: an output is taken for one that is there, but its encoding was taken back with a victim's part of that step
 TAKEN_BACK = "its encoding went with a victim"
@@ -31,10 +31,10 @@ class EncoderLaws:
         self.outputs: set[int] = set()
         self.taken_back: set[int] = set()
 
-    def submitted(self, operation: Submit) -> None:
-        """A request arrives."""
-        if operation.items:
-            self.items[operation.request] = operation.items
+    def said(self, known: Known) -> None:
+        """A request has arrived, or a session has taken its next piece."""
+        if known.items:
+            self.items[known.id] = known.items
 
     def planned(self, planned: Planned, events: list[Event]) -> None:
         """S52: what a step computes was encoded before or is in it; within the budget, and the place."""

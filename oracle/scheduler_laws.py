@@ -74,18 +74,19 @@ class SchedulerLaws(BlockLaws):
         """A request arrives."""
         self.patience = max(self.patience, 3 + operation.unknown + operation.grammar)
         self.idle = 0
-        self.live[operation.request] = Known(
+        known = self.live[operation.request] = Known(
             id=operation.request,
             prompt=operation.prompt,
             limit=operation.max_tokens,
             priority=operation.priority,
             arrival=arrival,
             session=operation.session,
+            items=operation.items,
             arrivals=[],
         )
         self.sessions |= operation.session
         if self.encoders is not None:
-            self.encoders.submitted(operation)
+            self.encoders.said(known)
 
     def updated(self, operation: Update, arrival: int) -> bool:
         """A session gets a piece of input; whether it ends by it."""
@@ -96,7 +97,10 @@ class SchedulerLaws(BlockLaws):
             self.seated.discard(known.id)
         else:
             known.arrivals.append(arrival)
-        return known.update(operation)
+        ended = known.update(operation)
+        if self.encoders is not None:
+            self.encoders.said(known)
+        return ended
 
     def drained(self, situation: Situation) -> None:
         """And nobody holds an encoder's output."""
@@ -293,6 +297,8 @@ class SchedulerLaws(BlockLaws):
 
     def _goes_on(self, known: Known) -> None:
         """A session has been answered: it does not run until it is admitted again."""
+        if self.encoders is not None:
+            self.encoders.said(known)
         if known.arrivals and not known.waits:
             known.arrival = known.arrivals.pop(0)
         if known.waits and known in self.running:

@@ -7,7 +7,7 @@ what is in flight by then is dropped, like the outputs of a reset.
 
 from __future__ import annotations
 
-from oracle.content import Content
+from oracle.content import Content, behind
 from oracle.scheduled import ERROR, PAUSED_SESSION, WAITING
 from oracle.scheduler_queues import Queues
 from oracle.scheduler_request import Request
@@ -72,7 +72,9 @@ class Sessions(Queues):
 
     def _continue(self, request: Request, operation: Update, arrival: int) -> None:
         """The answer but its last token becomes part of the prompt, and the piece follows."""
-        request.prompt += request.out - 1 + operation.prompt
+        kept = request.prompt + request.out - 1
+        request.items += behind(kept, operation.items)
+        request.prompt = kept + operation.prompt
         request.out, request.limit, request.arrival = 0, operation.max_tokens, arrival
         request.status = WAITING
 

@@ -66,12 +66,15 @@ class Submit:
 class Update:
     """The next piece of a session's input: `prompt` tokens, answered by at most `max_tokens`. No tokens: its end.
 
-    Void where the session has ended, or where its tokens may not fit into max_model_len.
+    items: multimodal ones of the piece, each with its offset in it (tokens).
+
+    Void where the session has ended, where its tokens may not fit into max_model_len, or with too many items in all.
     """
 
     request: int
     prompt: int = 0
     max_tokens: int = 1
+    items: tuple[Item, ...] = ()
 
 
 @frozen(kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oracle.content import check_items, item_length
+from oracle.content import MOST_PLACES, check_items, item_length
 from oracle.errors import SettingError
 from oracle.groups import MOST
 from oracle.releases import NEWEST
@@ -62,10 +62,12 @@ def _check_kind(setting: SchedulerSetting, operation: Submit) -> None:
         _check_items(setting, operation)
 
 
-def _check_items(setting: SchedulerSetting, operation: Submit) -> None:
-    """Items lie in the prompt, in order."""
+def _check_items(setting: SchedulerSetting, operation: Submit | Update) -> None:
+    """Items lie in the prompt, or in the piece, in order."""
     if not setting.encoder_cache_size:
         raise SettingError(f"items need an encoder_cache_size, got {list(operation.items)}")
+    if len(operation.items) > MOST_PLACES:
+        raise SettingError(f"a request may have {MOST_PLACES} items, got {len(operation.items)}")
     check_items(operation.items)
     identifier, offset = operation.items[-1]
     if offset + item_length(identifier) > operation.prompt:
@@ -92,3 +94,5 @@ def _check_update(setting: SchedulerSetting, operation: Update) -> None:
         raise SettingError(f"prompt must be 0 to {setting.max_model_len - 1}, got {operation.prompt}")
     if not 0 < operation.max_tokens <= MOST:
         raise SettingError(f"max_tokens must be 1 to {MOST}, got {operation.max_tokens}")
+    if operation.items:
+        _check_items(setting, operation)

@@ -42,8 +42,8 @@ from strategies.workload_settings import Drawn, read_setting
 #: bytes a trace, some 50 steps
 LENGTH = 224
 TRACES_A_KEY = 20
-#: items a prompt, and different ones a trace
-ITEMS, KINDS_OF_ITEMS = 6, 12
+#: items a prompt, a later piece of a session's, and different ones a trace
+ITEMS, ITEMS_A_PIECE, KINDS_OF_ITEMS = 6, 2, 12
 
 
 class Operations:
@@ -178,7 +178,9 @@ class Operations:
         value = self.reader.byte()
         name = max(0, self.count - 1 - choice // 4 % 4)
         prompt = value % (2 + self.longest // 4) if value < 224 else 0
-        return Update(request=name, prompt=min(prompt, self.longest), max_tokens=1 + value // 8 % 7)
+        prompt = min(prompt, self.longest)
+        items = self._items(prompt)[:ITEMS_A_PIECE] if prompt and self.setting.encoder_cache_size else ()
+        return Update(request=name, prompt=prompt, max_tokens=1 + value // 8 % 7, items=items)
 
     def _connected(self, told: dict[str, Any]) -> None:
         """What the far side has of it: most often all of the prompt, or up to a border; how it is loaded."""

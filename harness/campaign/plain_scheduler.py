@@ -144,7 +144,7 @@ class _Recorder(OracleScheduler):
             "skip": operation.skip,
         }
         given |= {"grammar": operation.grammar, "encoder": operation.encoder}
-        given["items"] = [[item, offset, item_length(item)] for item, offset in operation.items]
+        given["items"] = _items(operation)
         far = {name: getattr(operation, name) for name in ("remote", "load", "unknown", "again", "keeps")}
         given["far"] = far if operation.remote or operation.keeps else {}
         self._note("submit", {"request": operation.request, "tokens": tokens} | {k: v for k, v in given.items() if v})
@@ -152,7 +152,8 @@ class _Recorder(OracleScheduler):
     def update(self, operation: Update, arrival: int, tokens: list[int] | None) -> None:
         super().update(operation, arrival, tokens)
         given = {"request": operation.request, "tokens": tokens or operation.prompt}
-        self._note("update", given | {"max_tokens": operation.max_tokens})
+        items = {"items": _items(operation)} if operation.items else {}
+        self._note("update", given | {"max_tokens": operation.max_tokens} | items)
 
     def schedule(self) -> Planned:
         planned = super().schedule()
@@ -185,6 +186,10 @@ class _Recorder(OracleScheduler):
         super().pause(state)
         self.events = []
         self._note("pause", {"state": state})
+
+
+def _items(operation: Submit | Update) -> list[list[int]]:
+    return [[item, offset, item_length(item)] for item, offset in operation.items]
 
 
 def _lists(value: Any) -> Any:  # noqa: ANN401  # as JSON gives it back

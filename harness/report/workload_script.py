@@ -138,7 +138,8 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens:
     failed: of a step the load that fails, and from which column on. tokens: of a session's next piece.
     """
     if tokens is not None and isinstance(operation, Update):
-        return f"update(request={operation.request}, tokens={tokens}, max_tokens={operation.max_tokens})"
+        items = f", items={_items(operation)}" if operation.items else ""
+        return f"update(request={operation.request}, tokens={tokens}, max_tokens={operation.max_tokens}{items})"
     if not isinstance(operation, Step):
         said = [
             f"{one.name}={getattr(operation, one.name)!r}"
@@ -146,8 +147,8 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens:
             if one.name not in ("forks", "items")
             and (one.default is NOTHING or getattr(operation, one.name) != one.default)
         ]
-        if isinstance(operation, Submit) and operation.items:
-            said.append(f"items={[(item, offset, item_length(item)) for item, offset in operation.items]}")
+        if isinstance(operation, Submit | Update) and operation.items:
+            said.append(f"items={_items(operation)}")
         return f"{type(operation).__name__.lower()}({', '.join(said)})"
     said = [f"{name}={dict(getattr(operation, name))}" for name in _COUNTS if getattr(operation, name)]
     said += [f"loaded={[name for name, _ in operation.loaded]}"] if operation.loaded else []
@@ -155,6 +156,10 @@ def _call(operation: SchedulerOperation, failed: tuple[int, int] | None, tokens:
     said += [f"failed={failed}"] if failed is not None else []
     said += ["early=True"] if operation.early else []
     return f"step({', '.join(said)})"
+
+
+def _items(operation: Submit | Update) -> list[tuple[int, int, int]]:
+    return [(item, offset, item_length(item)) for item, offset in operation.items]
 
 
 def _last(outcome: WorkloadOutcome, steps: int, rule: str) -> str:

@@ -18,7 +18,7 @@ from oracle.content import LONGEST_ITEM, item_length
 from oracle.groups import Mamba
 from oracle.methods import METHODS
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import STOP, Submit
+from oracle.workload import STOP, Submit, Update
 
 
 @cache
@@ -203,15 +203,15 @@ def encoders(setting: SchedulerSetting, scheduler: Any) -> None:
         scheduler.encoder_cache_manager = made.EncoderCacheManager(cache_size=size)
 
 
-def features(operation: Submit) -> Any:
-    """The encoder's input of a request, without data: one item at the beginning, or items in the prompt."""
+def features(operation: Submit | Update) -> Any:
+    """The encoder's input of a request or a piece, without data: one item at the beginning, or items in the prompt."""
     inputs = modules().inputs
 
     def feature(modality: str, name: str, offset: int, length: int) -> Any:
         position = inputs.PlaceholderRange(offset=offset, length=length)
         return inputs.MultiModalFeatureSpec(data=None, modality=modality, identifier=name, mm_position=position)
 
-    if operation.encoder:
+    if isinstance(operation, Submit) and operation.encoder:
         return [feature("audio", str(operation.request), 0, operation.encoder)]
     return [feature("image", str(item), offset, item_length(item)) for item, offset in operation.items] or None
 

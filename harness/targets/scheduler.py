@@ -248,6 +248,7 @@ class Scheduler:
             sampling(operation.max_tokens),
             None,
             arrival_time=float(arrival),
+            mm_features=features(operation),
             resumable=operation.prompt > 0,
         )
         self.scheduler.add_request(piece)

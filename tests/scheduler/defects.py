@@ -346,6 +346,12 @@ DEFECTS = (
         "P3",
     ),
     Defect(
+        "items of a session's next piece lie at its beginning",
+        "mm_feature.mm_position, offset=mm_feature.mm_position.offset + base",
+        "mm_feature.mm_position, offset=mm_feature.mm_position.offset",
+        "S52",
+    ),
+    Defect(
         "a reset leaves out the connector",
         "if reset_connector:\n",
         "if reset_connector and False:\n",

@@ -12,6 +12,7 @@ from harness.workload_outcome import WorkloadOptions, WorkloadOutcome
 from harness.workloads import run_workload
 from oracle.errors import SettingError
 from oracle.groups import FullAttention, Mamba
+from oracle.scheduled import LOOK
 from oracle.scheduler_setting import SchedulerSetting
 from oracle.workload import Abort, SchedulerOperation, SchedulerTrace, Step, Submit, Update
 
@@ -188,3 +189,80 @@ def test_a_session_goes_on_behind_its_item() -> None:
     assert [[(0, 8)], [(0, 1)], [(0, 4)]] == parts(outcome)
     assert [((0, (0,)),), (), ()] == encoded(outcome)
     assert 1 <= outcome.reach["session with items"]
+
+
+def test_an_item_of_a_later_piece_lies_behind_what_was_kept() -> None:
+    """Prompt 8 and an answer of 2 leave 9 tokens: the item at 1 of the piece lies at 10 to 14."""
+    outcome = run(
+        Submit(request=0, prompt=8, max_tokens=2, session=True),
+        *[Step()] * 3,
+        Update(request=0, prompt=7, items=((FIVE, 1),)),
+        max_num_batched_tokens=5,
+        disable_chunked_mm_input=True,
+    )
+
+    assert [[(0, 5)], [(0, 3)], [(0, 1)], [(0, 1)], [(0, 5)], [(0, 1)]] == parts(outcome)
+    assert [(), (), (), (), ((0, (0,)),), ()] == encoded(outcome)
+    assert 1 == outcome.reach["item in a later piece"]
+
+
+def test_an_item_that_comes_again_in_a_later_piece_has_its_output() -> None:
+    """Nobody holds it between the two pieces, and it has its place: it is not encoded again."""
+    outcome = run(
+        Submit(request=0, prompt=8, max_tokens=2, items=((FIVE, 1),), session=True),
+        *[Step()] * 2,
+        Update(request=0, prompt=6, items=((FIVE, 1),)),
+        Step(),
+    )
+
+    assert [((0, (0,)),), (), ()] == encoded(outcome)
+    assert 1 == outcome.reach["output found"]
+
+
+@pytest.mark.parametrize(("item", "hit"), [(FIVE, 16), (FOUR, 8)], ids=["the same", "another"])
+def test_who_says_what_a_session_said_hits_behind_the_item_of_its_piece(item: int, hit: int) -> None:
+    """Prompt 6 and an answer of 3 leave 8 tokens, then 9 with an item at 9: its blocks are found, or those before."""
+    outcome = run(
+        Submit(request=0, prompt=6, max_tokens=3, session=True),
+        *[Step()] * 3,
+        Update(request=0, prompt=9, items=((FIVE, 1),)),
+        *[Step()] * 2,
+        Submit(request=1, prompt=18, forks=(8,), items=((item, 9),)),
+        Step(),
+        enable_caching=True,
+        encoder_cache_size=16,
+    )
+
+    looks = [event.tokens for entry in outcome.entries for event in entry.events if event.what == LOOK]
+    assert hit == looks[-1]
+
+
+@pytest.mark.parametrize(
+    ("update", "setting", "said"),
+    [
+        ({"items": ((FIVE, 3),)}, {}, "items must lie in the prompt's 7 tokens"),
+        ({"items": ((FIVE, 1),)}, {"encoder_cache_size": 0}, "items need an encoder_cache_size"),
+        ({"items": tuple((0, at) for at in range(7))}, {}, ""),
+        ({"prompt": 9, "items": tuple((0, at) for at in range(9))}, {}, "a request may have 8 items, got 9"),
+    ],
+    ids=["behind the piece", "no encoder", "seven", "nine"],
+)
+def test_pieces_that_no_client_can_send(update: dict[str, Any], setting: dict[str, Any], said: str) -> None:
+    operations = (Submit(request=0, prompt=4, session=True), Update(**{"request": 0, "prompt": 7} | update))
+    if not said:
+        assert run(*operations, **setting).reach["item in a later piece"]
+        return
+    with pytest.raises(SettingError, match=said):
+        run(*operations, **setting)
+
+
+def test_a_piece_with_too_many_items_in_all_is_void() -> None:
+    """Of 6 items and 3 more."""
+    outcome = run(
+        Submit(request=0, prompt=6, items=tuple((0, at) for at in range(6)), session=True),
+        Step(),
+        Update(request=0, prompt=4, items=((0, 0), (0, 1), (0, 2))),
+        Update(request=0, prompt=4, items=((0, 0), (0, 1))),
+    )
+
+    assert [2] == [len(piece.items) for piece in outcome.updates.values() if piece.prompt]

@@ -141,3 +141,29 @@ def test_reset_beside_a_connector_is_in_vain_while_a_step_is_in_flight(depth: in
 
     assert ["reset"] * (depth - 1) == [found.rule for found in outcome.differences]
     assert depth - 1 == outcome.reach["reset in vain"]
+
+
+def test_what_a_discarded_token_left_in_a_block_is_told_by_its_cause_in_a_copy_of_it() -> None:
+    """The drafter wrote position 2 from the token at 3, which is discarded. A hit inside the block copies it."""
+    setting = SchedulerSetting(
+        groups=(FullAttention(block_size=6), Mamba(block_size=4, speculative_blocks=4)),
+        num_blocks=9,
+        max_model_len=6,
+        max_num_batched_tokens=2,
+        max_num_seqs=1,
+        method="eagle",
+        num_speculative_tokens=1,
+        enable_caching=True,
+        num_hash_lookahead_tokens=1,
+        num_prefill_lookahead_tokens=1,
+    )
+    outcome = run(
+        setting,
+        Submit(request=0, prompt=2, max_tokens=2, session=True),
+        Submit(request=1, prompt=5, forks=(3,)),
+        Update(request=0, prompt=2),
+    )
+
+    assert ["scheduler/law/full_attention/M12/drafter content/discarded token/hit"] == [
+        difference.fingerprint for difference in outcome.differences
+    ]

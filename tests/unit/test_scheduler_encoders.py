@@ -7,11 +7,11 @@ import pytest
 from oracle.call import GRANTED, Call, Observation
 from oracle.groups import FullAttention
 from oracle.scheduled import ASK, FREE, Event, Planned, Situation
+from oracle.scheduler_block_laws import Known
 from oracle.scheduler_encoder_laws import TAKEN_BACK, EncoderLaws
 from oracle.scheduler_encoders import EncoderOutputs
 from oracle.scheduler_request import Request
 from oracle.scheduler_setting import SchedulerSetting
-from oracle.workload import Submit
 
 #: identifiers of items of 3 and 5 tokens
 THREE, FIVE = 2, 4
@@ -101,7 +101,8 @@ def events_of_a_victim() -> list[Event]:
 def test_laws_of_the_encoder(steps: list[tuple[Planned, list[Event]]], broken: list[tuple[str, str]]) -> None:
     found: list[tuple[str, str]] = []
     laws = EncoderLaws(SETTING, lambda law, what, text: found.append((law, what)))
-    laws.submitted(Submit(request=0, prompt=20, items=((THREE, 0), (FIVE, 8), (THREE + 5, 13))))
+    items = ((THREE, 0), (FIVE, 8), (THREE + 5, 13))
+    laws.said(Known(20, 1, items=items, id=0, priority=0, arrival=1, arrivals=[]))
     for step, events in steps:
         laws.planned(step, events)
 
