@@ -81,6 +81,8 @@ class Predicted:
         blocks = self if setting.kv_connector else None
         self.scheduler = Scheduler(setting, self._ask, self._freed, self._looked, self._named, blocks=blocks)
         self.rows: dict[int, Rows] = {}
+        #: requests whose last lookup was too short, and why
+        self.missed: dict[int, tuple[str, ...]] = {}
         self.events: list[Event] = []
         self.cursor = 0
 
@@ -111,7 +113,7 @@ class Predicted:
 
     def stands(self, moves: bool) -> tuple[str, ...]:
         """Why nobody runs, or `moves` but never finishes, as tags; nothing can be planned afterwards."""
-        return Standstill(self.setting, self.scheduler, self.allocator).causes(moves)
+        return Standstill(self.setting, self.scheduler, self.allocator, self.missed).causes(moves)
 
     def returned(
         self,
@@ -199,6 +201,8 @@ class Predicted:
                 and self._turn(event.what, event.request, event.call)
             ):
                 self.other("ask", "S8", "request other", expected, observed, self._placed())
+            if event.call is not None and not event.call.waiting and self._turn(what, request, call):
+                self.other("ask", "S2", "request other", expected, observed, self._cut(event.call))  # it still runs
             self.other("ask", _RULES.get(what, "S6"), "frees" if what == ASK else "asks", expected, observed)
         self.cursor += 1
         return event
@@ -280,6 +284,7 @@ class Predicted:
         """The hit of the release where it looks short for a known reason; it is a difference, if declared."""
         names = self.names
         assert names is not None
+        self.missed.pop(query.request, None)
         if event.request != query.request or (event.tokens, event.junction) == (hit.tokens, hit.junction):
             return hit
         for suspects in names.finder.suspects:
@@ -303,6 +308,7 @@ class Predicted:
                     )
                 )
                 names.follow_hit(query, found)
+                self.missed[query.request] = suspects
                 return found
         return hit
 

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from harness.workload_suspects import SESSIONS_HOLD, unsized
 from oracle.allocator import Allocator
-from oracle.call import GRANTED, Call, Observation
+from oracle.call import GRANTED, Call, Observation, Query
 from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_request import Request
@@ -86,10 +86,14 @@ def _without(term: str, scheduler: Scheduler, setting: SchedulerSetting) -> Abst
 class Standstill:
     """What would move a prediction that stands."""
 
-    def __init__(self, setting: SchedulerSetting, scheduler: Scheduler, allocator: Allocator) -> None:
+    def __init__(
+        self, setting: SchedulerSetting, scheduler: Scheduler, allocator: Allocator, missed: dict[int, tuple[str, ...]]
+    ) -> None:
         self.setting, self.scheduler, self.allocator = setting, scheduler, allocator
         self.names = OracleScheduler(setting, (scheduler, allocator)).names
-        scheduler.ask = self._ask
+        #: requests whose last lookup was too short, and why
+        self.missed = missed
+        scheduler.ask, scheduler.look = self._ask, self._look
 
     def causes(self, moves: bool) -> tuple[str, ...]:
         """The tags of what keeps everybody from running; none where nothing known does.
@@ -173,6 +177,17 @@ class Standstill:
 
     def _ask(self, call: Call) -> Observation:
         raise _Asked(call)
+
+    def _look(self, request: Request) -> tuple[int, int]:
+        """What the release would find: as short for the same reason as before."""
+        assert self.names is not None
+        assert request.content is not None
+        query = Query(request.id, request.content, request.n, request.n - 1, request.skip)
+        hit = self.names.lookup(query)
+        if request.id in self.missed:
+            hit = self.names.finder.find(query, suspects=self.missed[request.id])
+            self.names.follow_hit(query, hit)
+        return hit.tokens, hit.junction
 
     def _asks(self) -> Call | None:
         """The first ask of the next step, of which nothing is left."""
