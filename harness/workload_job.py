@@ -105,8 +105,11 @@ def _run(job: WorkloadJob, number: int) -> WorkloadShard:
 
 
 def _shards(job: WorkloadJob, numbers: range) -> list[WorkloadShard]:
-    """Some shards in one process; shard by shard where that does not live. The same answers either way."""
-    value, ended = in_a_fork(lambda: [_run(job, number) for number in numbers], job.hang_seconds * len(numbers))
+    """Some shards in one process; where that does not live, or takes as long as one may, shard by shard.
+
+    The same answers either way.
+    """
+    value, ended = in_a_fork(lambda: [_run(job, number) for number in numbers], job.hang_seconds)
     if not ended:
         some: list[WorkloadShard] = value
         return some
