@@ -53,10 +53,10 @@ class Live:
         )
 
     def until(self, shards: int) -> None:
-        """Wait until so many shards are in the store."""
+        """Wait until so many shards are in the store; what is being written has a name with a dot in front."""
         for _ in range(6000):
             assert self.process.poll() is None, self.process.communicate()
-            if len(list((self.store / "shard").glob("*"))) >= shards:
+            if len(list((self.store / "shard").glob("[!.]*"))) >= shards:
                 return
             time.sleep(0.02)
         raise TimeoutError
