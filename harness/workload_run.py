@@ -131,6 +131,8 @@ def minima_of(release: str | None, steps: int = 0) -> dict[str, int]:
     chosen = release or NEWEST
     choices = choices_of(chosen)
     lacking = {"drafts skipped"} if not choices.skips_drafts else set()
+    if not choices.asks_for_frees:
+        lacking.add("refused while blocks are sent")
     if not choices.sessions:
         lacking |= {name for name in minima if name.startswith("session")}
     if chosen != NEWEST:

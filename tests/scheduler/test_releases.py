@@ -106,6 +106,9 @@ def test_minima_of_a_release() -> None:
     assert minima_of(None) == minima_of(NEWEST) == MINIMA
     later = {name for name in MINIMA if name.startswith("session")} | OF_ITEMS | {"drafts skipped"}
     assert later == MINIMA.keys() - minima_of("0.32.0").keys()
+    waits = [release for release in RELEASES if "refused while blocks are sent" in minima_of(release)]
+    assert [release for release in RELEASES if choices_of(release).asks_for_frees] == waits
+    assert [*RELEASES] != waits
 
 
 @pytest.mark.parametrize(
