@@ -195,14 +195,11 @@ class Predicted:
                 tags = () if call is None else cut_by(self.setting, self.scheduler, request, 0)
                 self.other("ask", "S2", "missing", expected, "nothing more", tags)
             observed = f"request {event.request} {event.what}s"
-            if (
-                event.request != request
-                and self._turn(what, request, call)
-                and self._turn(event.what, event.request, event.call)
-            ):
-                self.other("ask", "S8", "request other", expected, observed, self._placed())
-            if event.call is not None and not event.call.waiting and self._turn(what, request, call):
-                self.other("ask", "S2", "request other", expected, observed, self._cut(event.call))  # it still runs
+            if self._turn(what, request, call):
+                if event.request != request and self._turn(event.what, event.request, event.call):
+                    self.other("ask", "S8", "request other", expected, observed, self._placed())
+                if event.call is not None and not event.call.waiting:  # he still runs
+                    self.other("ask", "S2", "request other", expected, observed, self._cut(event.call))
             self.other("ask", _RULES.get(what, "S6"), "frees" if what == ASK else "asks", expected, observed)
         self.cursor += 1
         return event
@@ -269,8 +266,7 @@ class Predicted:
         """The prediction looks a request up: the hit must be as long, and the junction the same."""
         event = self._next(LOOK, request.id)
         assert self.names is not None
-        assert request.content is not None
-        query = Query(request.id, request.content, request.n, request.n - 1, request.skip)
+        query = request.query()
         hit = self._known_miss(query, self.names.lookup(query), event)
         if (event.request, event.tokens) != (request.id, hit.tokens):
             sign = "other request" if event.request != request.id else "more" if event.tokens > hit.tokens else "less"

@@ -82,9 +82,10 @@ class Crossings:
             reach["grammar masks a step"] += 1
             reach["mask waits for tokens in flight"] += planned.pending_structured_output_tokens
 
-    def items(self, planned: Planned, events: list[Event], items: dict[int, tuple[Item, ...]]) -> None:
-        """One planned step with multimodal items (`items`: of each request)."""
+    def items(self, planned: Planned, events: list[Event], live: Mapping[int, Client]) -> None:
+        """One planned step with multimodal items."""
         reach = self.reach
+        items = {name: client.items for name, client in live.items() if client.items}
         encoded, total = dict(planned.encoded), 0
         for name, places in planned.encoded:
             total += sum([item_length(items[name][place][0]) for place in places])

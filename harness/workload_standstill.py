@@ -14,7 +14,7 @@ from attrs import evolve
 
 from harness.workload_suspects import SESSIONS_HOLD, unsized
 from oracle.allocator import Allocator
-from oracle.call import GRANTED, Call, Observation, Query
+from oracle.call import GRANTED, Call, Observation
 from oracle.scheduler import Scheduler
 from oracle.scheduler_party import OracleScheduler
 from oracle.scheduler_request import Request
@@ -181,8 +181,7 @@ class Standstill:
     def _look(self, request: Request) -> tuple[int, int]:
         """What the release would find: as short for the same reason as before."""
         assert self.names is not None
-        assert request.content is not None
-        query = Query(request.id, request.content, request.n, request.n - 1, request.skip)
+        query = request.query()
         hit = self.names.lookup(query)
         if request.id in self.missed:
             hit = self.names.finder.find(query, suspects=self.missed[request.id])

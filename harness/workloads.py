@@ -231,7 +231,7 @@ class Judge:
             self.memory.planned(planned, note.events, note.index)
         self.crossings.step(planned, note.events, flying, bool(self.laws.kept))
         if self.laws.encoders is not None:
-            self.crossings.items(planned, note.events, self.laws.encoders.items)
+            self.crossings.items(planned, note.events, self.laws.live)
         if self.options.keep_entries:
             self._keep(note, planned)
         if self.laws.stuck:
@@ -323,7 +323,7 @@ class Judge:
         self.reach["session waits"] += known.waits
         self.reach["session beside a connector"] += self.setting.kv_connector
         self.reach["session goes on"] += not known.waits
-        if self.laws.encoders is not None:
-            self.reach["session with items"] += known.id in self.laws.encoders.items
+        if known.items:
+            self.reach["session with items"] += 1
         if self.memory is not None:
             self.memory.answered(known.id, known.kept)

@@ -85,14 +85,12 @@ class DraftLayers:
     def copied(self, source: int, target: int, group: int) -> None:
         """A block was copied as a whole."""
         cells = self._cells(group, source)
+        stale = [position for block, position in self.stale if block == source and cells is not None]
+        self.stale = {one for one in self.stale if one[0] != target}.union([(target, one) for one in stale])
         if cells is None:
             self.cells.pop(target, None)
         else:
             self.cells[target] = self.pages[group][target], cells[:]
-        if self.stale:
-            self.stale = {one for one in self.stale if one[0] != target}.union(
-                [(target, position) for block, position in self.stale if block == source]
-            )
 
     def _values(self, contents: Contents, first: int, last: int) -> list[int]:
         """What the drafter makes of positions first .. last-1: a node each, `UNKNOWN` where tokens are lacking."""

@@ -20,27 +20,28 @@ TAKEN_BACK = "its encoding went with a victim"
 
 
 class EncoderLaws:
-    """The laws of one workload. `broken` receives what is broken: law, sign, text."""
+    """The laws of one workload. live: who has not ended. `broken` receives what is broken: law, sign, text."""
 
-    def __init__(self, setting: SchedulerSetting, broken: Callable[[str, str, str], None]) -> None:
-        self.broken = broken
+    def __init__(
+        self, setting: SchedulerSetting, live: dict[int, Known], broken: Callable[[str, str, str], None]
+    ) -> None:
+        self.live, self.broken = live, broken
         self.size, self.budget = setting.encoder_cache_size, setting.encoder_budget
         self.ahead = setting.facts.prefill_lookahead
-        self.items: dict[int, tuple[Item, ...]] = {}
         #: outputs that the worker has; items whose encoding was planned and taken back
         self.outputs: set[int] = set()
         self.taken_back: set[int] = set()
 
-    def said(self, known: Known) -> None:
-        """A request has arrived, or a session has taken its next piece."""
-        if known.items:
-            self.items[known.id] = known.items
+    def _items(self, name: int) -> tuple[Item, ...]:
+        """Those of a request; none of one that nobody knows."""
+        known = self.live.get(name)
+        return () if known is None else known.items
 
     def planned(self, planned: Planned, events: list[Event]) -> None:
         """S52: what a step computes was encoded before or is in it; within the budget, and the place."""
         self.outputs.difference_update(planned.dropped)
         self._victims(events)
-        encoded = [self.items[name][place][0] for name, places in planned.encoded for place in places]
+        encoded = [self._items(name)[place][0] for name, places in planned.encoded for place in places]
         self.outputs.update(encoded)
         self.taken_back -= self.outputs
         total, held = sum(map(item_length, encoded)), sum(map(item_length, self.outputs))
@@ -51,7 +52,7 @@ class EncoderLaws:
         computed = {name: at for name, at, _, _ in (*planned.cached, *planned.new)}
         for name, tokens in planned.tokens:
             at = computed.get(name, 0)
-            for item in needed(self.items.get(name, ()), at, at + tokens):
+            for item in needed(self._items(name), at, at + tokens):
                 if item not in self.outputs:
                     what = TAKEN_BACK if item in self.taken_back else "not encoded"
                     text = f"request {name} computes {at} to {at + tokens - 1}, item {item} has no output"
@@ -63,7 +64,7 @@ class EncoderLaws:
         for event in events:
             call = parts.get(event.request) if event.what == FREE else None
             if call is not None:
-                items = self.items.get(event.request, ())
+                items = self._items(event.request)
                 self.taken_back |= {*needed(items, call.computed, call.computed + call.new + self.ahead)} - self.outputs
 
     def drained(self, situation: Situation) -> None:

@@ -62,7 +62,7 @@ class SchedulerLaws(BlockLaws):
         self.flying = 0
         self.patience = 3
         self.encoded = 0
-        self.encoders = EncoderLaws(setting, self.broken) if setting.encoder_cache_size else None
+        self.encoders = EncoderLaws(setting, self.live, self.broken) if setting.encoder_cache_size else None
         self.idle = 0
         #: somebody was refused in this step
         self.refused = False
@@ -74,7 +74,7 @@ class SchedulerLaws(BlockLaws):
         """A request arrives."""
         self.patience = max(self.patience, 3 + operation.unknown + operation.grammar)
         self.idle = 0
-        known = self.live[operation.request] = Known(
+        self.live[operation.request] = Known(
             id=operation.request,
             prompt=operation.prompt,
             limit=operation.max_tokens,
@@ -85,8 +85,6 @@ class SchedulerLaws(BlockLaws):
             arrivals=[],
         )
         self.sessions |= operation.session
-        if self.encoders is not None:
-            self.encoders.said(known)
 
     def updated(self, operation: Update, arrival: int) -> bool:
         """A session gets a piece of input; whether it ends by it."""
@@ -97,10 +95,7 @@ class SchedulerLaws(BlockLaws):
             self.seated.discard(known.id)
         else:
             known.arrivals.append(arrival)
-        ended = known.update(operation)
-        if self.encoders is not None:
-            self.encoders.said(known)
-        return ended
+        return known.update(operation)
 
     def drained(self, situation: Situation) -> None:
         """And nobody holds an encoder's output."""
@@ -297,8 +292,6 @@ class SchedulerLaws(BlockLaws):
 
     def _goes_on(self, known: Known) -> None:
         """A session has been answered: it does not run until it is admitted again."""
-        if self.encoders is not None:
-            self.encoders.said(known)
         if known.arrivals and not known.waits:
             known.arrival = known.arrivals.pop(0)
         if known.waits and known in self.running:

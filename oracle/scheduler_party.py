@@ -8,7 +8,7 @@ from __future__ import annotations
 from oracle.allocator import Allocator
 from oracle.breakdown import Breakdown
 from oracle.cached_allocator import CachingAllocator
-from oracle.call import DONE, GRANTED, Call, Drained, Observation, Query, Rows
+from oracle.call import DONE, GRANTED, Call, Drained, Observation, Rows
 from oracle.content import Content
 from oracle.scheduled import (
     ASK,
@@ -77,8 +77,7 @@ class OracleScheduler:
 
     def _look(self, request: Request) -> tuple[int, int]:
         assert self.names is not None
-        assert request.content is not None
-        hit = self.names.lookup(Query(request.id, request.content, request.n, request.n - 1, request.skip))
+        hit = self.names.lookup(request.query())
         self.events.append(Event(LOOK, request.id, None, None, 0, hit.tokens, hit.junction))
         return hit.tokens, hit.junction
 

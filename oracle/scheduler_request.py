@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
+from oracle.call import Query
 from oracle.content import Content, Item
 from oracle.scheduled import WAITING, State
 from oracle.workload import Update
@@ -55,6 +56,11 @@ class Request:
     def n(self) -> int:
         """Known tokens."""
         return self.prompt + self.out
+
+    def query(self) -> Query:
+        """S38: what is looked up for it; one token at least is left to compute."""
+        assert self.content is not None
+        return Query(self.id, self.content, self.n, self.n - 1, self.skip)
 
     @property
     def urgency(self) -> tuple[int, int]:

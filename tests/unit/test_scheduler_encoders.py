@@ -100,9 +100,9 @@ def events_of_a_victim() -> list[Event]:
 )
 def test_laws_of_the_encoder(steps: list[tuple[Planned, list[Event]]], broken: list[tuple[str, str]]) -> None:
     found: list[tuple[str, str]] = []
-    laws = EncoderLaws(SETTING, lambda law, what, text: found.append((law, what)))
     items = ((THREE, 0), (FIVE, 8), (THREE + 5, 13))
-    laws.said(Known(20, 1, items=items, id=0, priority=0, arrival=1, arrivals=[]))
+    live = {0: Known(20, 1, items=items, id=0, priority=0, arrival=1, arrivals=[])}
+    laws = EncoderLaws(SETTING, live, lambda law, what, text: found.append((law, what)))
     for step, events in steps:
         laws.planned(step, events)
 
@@ -120,6 +120,6 @@ def test_laws_of_the_encoder(steps: list[tuple[Planned, list[Event]]], broken: l
 )
 def test_nothing_is_held_at_the_end(situation: Situation, broken: list[tuple[str, str]]) -> None:
     found: list[tuple[str, str]] = []
-    EncoderLaws(SETTING, lambda law, what, text: found.append((law, what))).drained(situation)
+    EncoderLaws(SETTING, {}, lambda law, what, text: found.append((law, what))).drained(situation)
 
     assert broken == found
